@@ -1,0 +1,74 @@
+"""What lies under a lazy xarray variable: the Zarr array, the view of it, and its decoding.
+
+Only wrappers whose meaning is certain are looked through. Anything else raises :class:`NotPlain`,
+and the array is read through xarray itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from xarray.backends.zarr import ZarrArrayWrapper
+from xarray.coding.common import _ElementwiseFunctionArray
+from xarray.coding.variables import BoolTypeArray, NativeEndiannessArray
+from xarray.core import indexing
+
+from superbatch.archive.read_cf import Step
+from superbatch.archive.read_view import NotPlain, View
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """A stored array, what is seen of it, and the element-wise steps around it, innermost first."""
+
+    stored: zarr.Array[Any]
+    view: View
+    steps: tuple[tuple[Step, np.dtype[Any]], ...] = ()
+
+
+def unwrap(data: Any) -> Unwrapped:
+    """Look through xarray's lazy wrappers.
+
+    Parameters
+    ----------
+    data : object
+        What ``DataArray.variable._data`` is for data that was opened with ``chunks=None``, or what
+        lies at the source of a Dask graph of xarray's.
+
+    Raises
+    ------
+    NotPlain
+        A wrapper that is not known, or an index that does not select a box with even strides.
+    """
+    kind = type(data)
+    if kind is ZarrArrayWrapper:
+        return Unwrapped(data._array, View.whole(data._array.shape))
+    if kind in (indexing.MemoryCachedArray, indexing.ImplicitToExplicitIndexingAdapter):
+        return unwrap(data.array)
+    if kind is indexing.CopyOnWriteArray and not data._copied:
+        return unwrap(data.array)
+    if kind is indexing.LazilyIndexedArray:
+        inner = unwrap(data.array)
+        return Unwrapped(inner.stored, inner.view.index(data.key.tuple), inner.steps)
+    if kind is indexing.LazilyVectorizedIndexedArray:
+        inner = unwrap(data.array)
+        return Unwrapped(inner.stored, inner.view.vindex(data.key.tuple, data.shape), inner.steps)
+    if kind is _ElementwiseFunctionArray:
+        inner = unwrap(data.array)
+        return Unwrapped(inner.stored, inner.view, (*inner.steps, (data.func, data.dtype)))
+    if kind in (NativeEndiannessArray, BoolTypeArray):
+        inner = unwrap(data.array)
+        step = (_AsType(data.dtype), data.dtype)
+        return Unwrapped(inner.stored, inner.view, (*inner.steps, step))
+    raise NotPlain(f"no way to look through {kind.__name__}")
+
+
+@dataclass(frozen=True)
+class _AsType:
+    dtype: np.dtype[Any]
+
+    def __call__(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return values.astype(self.dtype, copy=False)
