@@ -1,0 +1,46 @@
+"""Numbers of bytes: how people write them, and how much there is."""
+
+from __future__ import annotations
+
+import re
+
+from superbatch.errors import ArgumentError
+
+_UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", start=1):
+    _UNITS[_letter] = _UNITS[f"{_letter}B"] = 1000**_power
+    _UNITS[f"{_letter}IB"] = 1024**_power
+
+
+def parse_bytes(value: str | int) -> int:
+    """A number of bytes from ``"8GB"``, ``"512 MiB"`` or an int.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5 GB"), parse_bytes("2KiB"), parse_bytes(7)
+    (1500000000, 2048, 7)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        number, unit = float(value), ""
+    else:
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(value))
+        if match is None or match[2].upper() not in _UNITS:
+            raise ArgumentError(f'{value!r} is not a number of bytes: write one such as "8GB"')
+        number, unit = float(match[1]), match[2].upper()
+    if number <= 0:
+        raise ArgumentError(f'{value!r} is not a number of bytes: write one such as "8GB"')
+    return int(number * _UNITS[unit])
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory, in this container or machine."""
+    for path in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
+        try:
+            with open(path) as lines:
+                for line in lines:
+                    name, _, value = line.partition(" ")
+                    if name == "oom_kill":
+                        return int(value)
+        except (OSError, ValueError):
+            continue
+    return 0

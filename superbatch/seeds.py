@@ -1,0 +1,59 @@
+"""Random numbers that depend on coordinates alone, never on who draws them, or when.
+
+Everything random in superbatch is a function of ``(seed, purpose, coordinates)``: which sequences a
+superbatch is drawn from depends on ``(seed, "hits", epoch, rank)``, the windows inside on
+``(seed, "windows", epoch, superbatch, rank)``, the order of a replay on
+``(seed, "replay", epoch, superbatch, rank, pass)``. So the number of loaders, of threads and of
+machines, and what was drawn before, change nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+# The position in this tuple goes into the seed: append, never reorder.
+PURPOSES = ("hits", "windows", "rows", "replay", "visits", "items", "retry", "inspect")
+
+_U64 = np.uint64
+
+
+def generator(seed: int, purpose: str, *coordinates: int) -> np.random.Generator:
+    """A generator for one purpose at one place of the run.
+
+    Parameters
+    ----------
+    seed : int
+        The user's seed, non-negative.
+    purpose : str
+        One of ``PURPOSES``; different purposes never share numbers.
+    *coordinates : int
+        Where in the run: epoch, superbatch, rank, pass; non-negative.
+
+    Returns
+    -------
+    numpy.random.Generator
+        Philox, keyed through ``SeedSequence``, whose hash keeps neighbouring coordinates apart
+        (NumPy, "Parallel random number generation").
+
+    Examples
+    --------
+    >>> int(generator(0, "hits", 3, 1).integers(100)) == int(generator(0, "hits", 3, 1).integers(100))
+    True
+    """
+    entropy = (seed, PURPOSES.index(purpose), *coordinates)
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
+
+
+def key(seed: int, purpose: str, *coordinates: int) -> int:
+    """One 64-bit key for the hashes below, derived as :func:`generator` derives its state."""
+    entropy = (seed, PURPOSES.index(purpose), *coordinates)
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
+
+
+def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """A 64-bit hash, element by element: the finaliser of SplitMix64 (Steele, Lea and Flood 2014)."""
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)
+    return x ^ (x >> _U64(31))

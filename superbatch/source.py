@@ -1,0 +1,117 @@
+"""What a source of samples has to offer to the loader and to the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Fields = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""The arrays of one sample: shape and dtype by name."""
+
+Slot = Mapping[str, npt.NDArray[Any]]
+"""The memory of one superbatch: arrays of shape ``(samples, *shape)`` by name."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the dataset tells a source about itself."""
+
+    batch_size: int | None
+    seed: int
+    rank: int
+    world_size: int
+    shuffle: bool
+    loaders: int
+    threads: int
+    dask: Any = None
+
+
+@dataclass
+class Filled:
+    """What a loader says about a superbatch that it has made.
+
+    Attributes
+    ----------
+    samples : int
+        Rows of the slot that hold a sample.
+    load_seconds, plan_seconds, graph_seconds : float
+        The whole superbatch, its plan, and building and submitting its graph.
+    read_seconds, cut_seconds : float
+        Time spent in ``load`` and in ``sample`` tasks, summed over threads.
+    decoded_bytes : int
+        Bytes that had to be decompressed.
+    sequences : int
+        Chunk sequences that samples were cut from.
+    loaded : int
+        Blocks that were read for it, the others being in memory still.
+    rejected, retried : int
+        Samples that ``reject`` turned down, and how many of them were drawn again.
+    began, ended : float
+        ``time.monotonic()`` of the machine.
+    """
+
+    samples: int
+    load_seconds: float = 0.0
+    plan_seconds: float = 0.0
+    graph_seconds: float = 0.0
+    read_seconds: float = 0.0
+    cut_seconds: float = 0.0
+    decoded_bytes: int = 0
+    sequences: int = 0
+    loaded: int = 0
+    rejected: int = 0
+    retried: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+    extra: dict[str, float] = field(default_factory=dict)
+
+
+class Filler(Protocol):
+    """Makes superbatches; lives in a loader process."""
+
+    def fill(self, epoch: int, index: int, slot: Slot) -> Filled:
+        """Write superbatch ``index`` of ``epoch`` into a slot."""
+
+    def close(self) -> None:
+        """Let go of all that is held."""
+
+
+class Feed(Protocol):
+    """A source that is bound to one dataset. It is pickled and sent to the loaders."""
+
+    @property
+    def fields(self) -> Fields:
+        """The arrays of one sample."""
+
+    @property
+    def samples(self) -> int:
+        """Rows of a slot."""
+
+    def superbatches(self, epoch: int) -> int | None:
+        """Superbatches in an epoch; None where it does not end."""
+
+    def batches(self, epoch: int, index: int) -> int:
+        """Batches that superbatch ``index`` is planned to have."""
+
+    def batch_sizes(self, epoch: int, index: int, samples: int) -> Sequence[int]:
+        """Samples in each batch of a superbatch that has turned out to hold ``samples``."""
+
+    def epoch_batches(self) -> int | None:
+        """Fresh batches in an epoch; None where it does not end."""
+
+    def fingerprint(self) -> Mapping[str, Any]:
+        """What has to be equal for a state to be resumed exactly."""
+
+    def open(self) -> Filler:
+        """Called once, in the loader process."""
+
+
+class Source(Protocol):
+    """What ``SuperbatchDataset`` takes."""
+
+    def bind(self, settings: Settings) -> Feed:
+        """Fix all that depends on the dataset; raise where it cannot work."""
