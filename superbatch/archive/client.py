@@ -1,0 +1,75 @@
+"""The Dask client of a loader process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import dask
+from distributed import Client, LocalCluster
+
+from superbatch.errors import ArgumentError, SuperbatchError
+
+Cluster = str | Callable[[], Client] | None
+
+
+def connect(cluster: Cluster, threads: int, timeout: float = 30.0) -> Client:
+    """A client: threads of this process, or the cluster that is given.
+
+    Parameters
+    ----------
+    cluster : str, callable or None
+        None: a worker with ``threads`` threads in this process, without a socket, a dashboard or
+        a limit at which it would write to disk. A str is a scheduler's address, a callable returns a client.
+    threads : int
+    timeout : float
+        Seconds to wait for a scheduler to answer.
+
+    Raises
+    ------
+    SuperbatchError
+        The scheduler does not answer.
+    ArgumentError
+        The callable returned something else than a client.
+    """
+    if cluster is None:
+        logging.getLogger("distributed").setLevel(logging.ERROR)
+        dask.config.set(
+            {
+                # Blocks are only as long in memory as needed; Dask must neither spill nor pause.
+                "distributed.worker.memory.target": False,
+                "distributed.worker.memory.spill": False,
+                "distributed.worker.memory.pause": False,
+                "distributed.worker.memory.terminate": False,
+                "distributed.admin.system-monitor.disk": False,
+                "distributed.worker.profile.enabled": False,
+                "distributed.scheduler.http.routes": [],
+                "distributed.worker.http.routes": [],
+            }
+        )
+        local = LocalCluster(
+            n_workers=1,
+            threads_per_worker=threads,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            memory_limit=0,
+            silence_logs=logging.ERROR,
+        )
+        # Dask cannot be told to open no port for its web pages, so they are closed again.
+        for server in (local.scheduler, *local.workers.values()):
+            server.http_server.stop()
+        return Client(local, set_as_default=False)
+    if callable(cluster):
+        client = cluster()
+        if not isinstance(client, Client):
+            raise ArgumentError(
+                f"dask={cluster!r} returned {type(client).__name__}: it must return a distributed.Client"
+            )
+        return client
+    try:
+        return Client(cluster, set_as_default=False, timeout=timeout)
+    except (OSError, TimeoutError) as error:
+        raise SuperbatchError(
+            f"no Dask scheduler answers at {cluster} within {timeout:.0f} s: start it, or correct dask="
+        ) from error

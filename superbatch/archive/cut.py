@@ -1,0 +1,189 @@
+"""Cutting samples out of loaded blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superbatch.archive.arrays import Array
+from superbatch.archive.boxes import Box
+from superbatch.archive.sequences import Axis
+from superbatch.errors import SuperbatchError
+
+Ints = npt.NDArray[np.int64]
+Sample = dict[str, npt.NDArray[Any]]
+Transform = Callable[[Sample], Mapping[str, Any]]
+Reject = Callable[[Sample], bool]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The window of one modality, relative to the start of the sample's window.
+
+    Attributes
+    ----------
+    name : str
+        The modality.
+    array : int
+        Which of the arrays it is cut from.
+    axes : tuple of int or None
+        For each dimension of the array: the axis of the plan that moves it; None where it is taken whole.
+    offset, size : tuple of int
+        For each dimension: first position relative to the start, and number of positions.
+    """
+
+    name: str
+    array: int
+    axes: tuple[int | None, ...]
+    offset: tuple[int, ...]
+    size: tuple[int, ...]
+
+
+@dataclass
+class Cutter:
+    """Cuts the samples of one sequence, transforms them and writes them to their rows.
+
+    Attributes
+    ----------
+    arrays : sequence of Array
+    cuts : sequence of Cut
+    axes : sequence of Axis
+        The axes of the plan.
+    anchor : sequence of int
+        Where the anchor lies relative to the start, along each axis.
+    places : mapping of str to array
+        The coordinate along an axis, for naming a sample in an error.
+    fields : mapping of str to (shape, dtype)
+        What a sample holds after ``transform``.
+    """
+
+    arrays: Sequence[Array]
+    cuts: Sequence[Cut]
+    axes: Sequence[Axis]
+    anchor: Sequence[int]
+    places: Mapping[str, npt.NDArray[Any]]
+    transform: Transform | None = None
+    reject: Reject | None = None
+    fields: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]] = field(default_factory=dict)
+
+    def box(self, array: int, items: Sequence[int]) -> Box:
+        """The whole chunks of an array that hold the windows of a sequence."""
+        stored = self.arrays[array]
+        low = list(stored.shape)
+        high = [0] * len(low)
+        for cut in self.cuts:
+            if cut.array != array:
+                continue
+            for dim, axis in enumerate(cut.axes):
+                if axis is None:
+                    low[dim], high[dim] = 0, stored.shape[dim]
+                else:
+                    first, last = self.axes[axis].span(np.int64(items[axis]))  # type: ignore[arg-type]
+                    low[dim] = min(low[dim], int(first) + cut.offset[dim])
+                    high[dim] = max(high[dim], int(last) + cut.offset[dim] + cut.size[dim])
+        box = []
+        for dim, chunks in enumerate(stored.chunks):
+            ends = chunks.index(np.array([low[dim], high[dim] - 1])) + np.array([0, 1])
+            begin, end = chunks.start(ends)
+            box.append((int(begin), int(end)))
+        return tuple(box)
+
+    def cut(
+        self,
+        blocks: Sequence[npt.NDArray[Any]],
+        boxes: Sequence[Box],
+        starts: Ints,
+        rows: Ints,
+        slot: Mapping[str, npt.NDArray[Any]],
+    ) -> Ints:
+        """Write the samples at ``starts`` into the ``rows`` of a slot.
+
+        Returns
+        -------
+        int64 array
+            The rows whose samples were rejected; they hold nothing of use.
+        """
+        if self.transform is None and self.reject is None:
+            for cut in self.cuts:
+                array, block, out = self.arrays[cut.array], blocks[cut.array], slot[cut.name]
+                corner = self._corners(cut, boxes[cut.array], starts).tolist()
+                size = cut.size
+                for row, at in zip(rows.tolist(), corner, strict=True):
+                    place = tuple(slice(a, a + n) for a, n in zip(at, size, strict=True))
+                    array.decode(block[place], out[row])
+            return np.empty(0, dtype=np.int64)
+        rejected = []
+        corners = [self._corners(cut, boxes[cut.array], starts) for cut in self.cuts]
+        for number, row in enumerate(rows.tolist()):
+            sample = {}
+            for cut, corner in zip(self.cuts, corners, strict=True):
+                array = self.arrays[cut.array]
+                place = tuple(
+                    slice(a, a + n) for a, n in zip(corner[number].tolist(), cut.size, strict=True)
+                )
+                value = np.empty(cut.size, array.dtype)
+                array.decode(blocks[cut.array][place], value)
+                sample[cut.name] = value
+            try:
+                if self.reject is not None and self.reject(sample):
+                    rejected.append(row)
+                    continue
+                self.write(self.finish(sample), row, slot)
+            except Exception as error:
+                error.add_note(f"at the sample with its anchor at {self.where(starts[number])}")
+                raise
+        return np.array(rejected, dtype=np.int64)
+
+    def finish(self, sample: Sample) -> Mapping[str, npt.NDArray[Any]]:
+        """The sample after ``transform``, as arrays."""
+        if self.transform is None:
+            return sample
+        result = self.transform(sample)
+        if not isinstance(result, Mapping):
+            raise SuperbatchError(
+                f"transform returned {type(result).__name__}: it must return the sample, a dict of arrays"
+            )
+        return {name: np.asarray(value) for name, value in result.items()}
+
+    def write(
+        self,
+        sample: Mapping[str, npt.NDArray[Any]],
+        row: int,
+        slot: Mapping[str, npt.NDArray[Any]],
+    ) -> None:
+        """Put a finished sample into its row, if it is what every sample is."""
+        if sample.keys() != self.fields.keys():
+            raise SuperbatchError(
+                f"transform returned the keys {sorted(sample)} where the first sample had "
+                f"{sorted(self.fields)}: it must return the same keys for every sample"
+            )
+        for name, value in sample.items():
+            shape, dtype = self.fields[name]
+            if value.shape != shape or value.dtype != dtype:
+                raise SuperbatchError(
+                    f"transform returned {name!r} as {value.dtype} of shape {value.shape} where the first "
+                    f"sample had {dtype} of shape {shape}: it must return the same for every sample"
+                )
+            slot[name][row] = value
+
+    def where(self, start: Ints) -> str:
+        """The anchor of a sample, for people."""
+        parts = []
+        for axis, at, position in zip(self.axes, self.anchor, start.tolist(), strict=True):
+            place = position + at
+            known = self.places.get(axis.name)
+            value = "" if known is None else f" ({known[place]})"
+            parts.append(f"{axis.name}={place}{value}")
+        return ", ".join(parts)
+
+    def _corners(self, cut: Cut, box: Box, starts: Ints) -> Ints:
+        """Where each window begins inside of the block."""
+        corners = np.empty((len(starts), len(cut.axes)), dtype=np.int64)
+        for dim, axis in enumerate(cut.axes):
+            base = cut.offset[dim] - box[dim][0]
+            corners[:, dim] = base if axis is None else starts[:, axis] + base
+        return corners
