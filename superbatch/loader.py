@@ -1,0 +1,124 @@
+"""A loader: a process of its own that makes superbatches and hands over tokens.
+
+It is started as a fresh interpreter, never forked, and it does not import the script that started it:
+so a script needs no ``if __name__ == "__main__"``, and what the script imports (torch) is not imported
+again. Functions that the script defines travel by value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import cloudpickle
+
+from superbatch.failure import Failure
+from superbatch.lock import FileLock
+from superbatch.source import Feed, Filled
+from superbatch.transport import Sender
+
+
+@dataclass(frozen=True)
+class Job:
+    """A superbatch to be made, and the slot to make it in."""
+
+    epoch: int
+    index: int
+    slot: int
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a loader is told at its start."""
+
+    number: int
+    parent: int
+    feed: Feed
+    sender: Sender
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is handed over when a superbatch is in its slot."""
+
+    loader: int
+    job: Job
+    filled: Filled
+
+
+def main(connection_fd: int, token_fd: int, lock_fd: int) -> None:
+    """Run a loader until the training process closes the connection, or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides what Ctrl-C stops
+    connection = Connection(connection_fd)
+    tokens, lock = Connection(token_fd, readable=False), FileLock(lock_fd)
+    try:
+        setup: Setup = cloudpickle.loads(connection.recv_bytes())
+    except EOFError:
+        return
+    except Exception as error:
+        error.add_note("while a loader unpacked the source, its transform and its arrays")
+        connection.send(("failure", None, Failure.of(error)))
+        return
+    threading.Thread(target=_watch_parent, args=(setup.parent,), daemon=True).start()
+    jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+    cancelled: set[Job] = set()
+    threading.Thread(target=_receive, args=(connection, jobs, cancelled), daemon=True).start()
+    job: Job | None = None
+    try:
+        filler = setup.feed.open()
+        views = setup.sender.open()
+        while (job := jobs.get()) is not None:
+            if job in cancelled:
+                cancelled.discard(job)
+                connection.send(("dropped", job))
+                continue
+            filled = filler.fill(job.epoch, job.index, views[job.slot])
+            if setup.sender.announces:
+                connection.send(("data", job, filled.samples))
+                setup.sender.send(connection, job.slot, filled.samples)
+            token = pickle.dumps(Token(setup.number, job, filled))
+            with lock:
+                tokens.send_bytes(token)
+            gc.collect()
+        filler.close()
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            connection.send(("failure", job, Failure.of(error)))
+    finally:
+        # Threads of Dask and of the stores may be busy for long; nothing here needs their end.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _receive(
+    connection: Connection, jobs: queue.SimpleQueue[Job | None], cancelled: set[Job]
+) -> None:
+    """Take orders; when the training process is gone, so is the loader."""
+    while True:
+        try:
+            kind, job = connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        if kind == "job":
+            jobs.put(job)
+        elif kind == "cancel":
+            cancelled.add(job)
+        elif kind == "close":
+            jobs.put(None)
+
+
+def _watch_parent(parent: int) -> None:
+    """End with the training process even where somebody else inherited its end of the connection."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(0)
