@@ -1,0 +1,36 @@
+"""Feed training loops from data that does not fit in memory."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from superbatch.archive.source import ArchiveSource
+    from superbatch.dataset import SuperbatchDataset
+    from superbatch.errors import SuperbatchError
+    from superbatch.stats import Stats
+    from superbatch.window import Window
+
+__version__ = "0.1.0"
+
+# Imported when first used: a loader process imports this package too, and needs no torch.
+_PUBLIC = {
+    "ArchiveSource": "superbatch.archive.source",
+    "SuperbatchDataset": "superbatch.dataset",
+    "SuperbatchError": "superbatch.errors",
+    "Stats": "superbatch.stats",
+    "Window": "superbatch.window",
+}
+
+__all__ = ["ArchiveSource", "Stats", "SuperbatchDataset", "SuperbatchError", "Window"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'superbatch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

@@ -1,0 +1,497 @@
+"""SuperbatchDataset: what the training loop iterates over."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from superbatch import replay, transport
+from superbatch.errors import ArgumentError, SuperbatchError
+from superbatch.prefetch import Place, Prefetcher, Superbatch
+from superbatch.progress import Progress
+from superbatch.ranks import Agreement, Ranks
+from superbatch.replay import Replays
+from superbatch.serve import Batch, Device, Host
+from superbatch.slots import Layout
+from superbatch.source import Settings, Source
+from superbatch.stats import Meter, Stats
+from superbatch.supervise import Loaders
+
+# How often an iteration looks for a loader's failure while it serves what it has.
+_LOOK_UP = 0.25
+_STATE_VERSION = 1
+
+
+@dataclass
+class _Cursor:
+    """What has been served: the next batch is number ``batch`` of pass ``number``."""
+
+    epoch: int = 0
+    superbatch: int = 0
+    number: int = 0
+    batch: int = 0
+    served: int = 0  # batches of this epoch
+
+
+class SuperbatchDataset(IterableDataset[Batch]):
+    """Batches out of superbatches that background processes load.
+
+    Iterate over it directly, or wrap it in ``DataLoader(dataset, batch_size=None, num_workers=0)``. Each
+    ``iter()`` begins an epoch: the first is epoch 0, the next epoch 1, unless ``set_epoch`` says otherwise.
+
+    Parameters
+    ----------
+    source : Source
+        Where samples come from, such as :class:`superbatch.ArchiveSource`.
+    batch_size : int
+        Samples in a batch. A superbatch is cut to a whole number of batches.
+    loaders : int
+        Background processes. One is enough where its threads can use all cores.
+    threads : int, optional
+        Dask threads in each loader; by default the usable cores, shared among the loaders.
+    replays : int, (int, int) or "auto"
+        Passes over each superbatch: a number, or the least and the most. In a range, passes are made until
+        the next superbatch is there. ``"auto"``: up to the measured ratio of loading to training time, at most 5.
+    batches_per_epoch : int, optional
+        End an epoch after so many batches, replays included.
+    shuffle : bool
+        False: samples come in the order in which the plan draws them; with ``coverage="once"`` in
+        their natural order.
+    seed : int
+    deterministic : bool
+        Fix the number of replays at the least, so that a run repeats batch by batch.
+    rank, world_size : int, optional
+        Taken from ``torch.distributed`` where it is initialised, else 0 and 1.
+    device : str or torch.device, optional
+        Keep the superbatch there, and replay it there.
+    dask : str or callable, optional
+        An existing cluster: a scheduler's address, or a function that returns a ``distributed.Client``.
+    transport : {"shared", "pipe"}
+        Shared memory, or bytes through a pipe where there is too little of it.
+    restarts : int
+        How many loaders that die are replaced.
+    timeout : float
+        Seconds to wait for a superbatch.
+    progress : bool
+        Show a progress line.
+
+    Raises
+    ------
+    ArgumentError
+        Whatever cannot work, in one sentence.
+    SuperbatchError
+        Shared memory is too small for the slots.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, superbatch as sb
+    >>> field = xr.DataArray(np.zeros((100, 32, 32), "f4"), dims=("time", "y", "x"))
+    >>> source = sb.ArchiveSource({"field": sb.Window(field, time=4, y=16, x=16)}, samples=64)
+    >>> with sb.SuperbatchDataset(source, batch_size=8, batches_per_epoch=3) as dataset:
+    ...     [tuple(batch["field"].shape) for batch in dataset]
+    [(8, 4, 16, 16), (8, 4, 16, 16), (8, 4, 16, 16)]
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        batch_size: int | None = 32,
+        *,
+        loaders: int = 1,
+        threads: int | None = None,
+        replays: int | tuple[int, int] | str = (1, 4),
+        batches_per_epoch: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        deterministic: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        device: str | torch.device | None = None,
+        dask: str | Callable[[], Any] | None = None,
+        transport: str = "shared",
+        restarts: int = 0,
+        timeout: float = 300.0,
+        progress: bool = False,
+    ) -> None:
+        if not hasattr(source, "bind"):
+            raise TypeError(
+                f"source is {type(source).__name__}: write a source, such as sb.ArchiveSource(...)"
+            )
+        if batch_size is not None:
+            _whole("batch_size", batch_size, 1)
+        _whole("loaders", loaders, 1)
+        _whole("restarts", restarts, 0)
+        _whole("seed", seed, 0)
+        if batches_per_epoch is not None:
+            _whole("batches_per_epoch", batches_per_epoch, 1)
+        if threads is None:
+            threads = max(1, _cores() // loaders)
+        _whole("threads", threads, 1)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise ArgumentError(
+                f"timeout={timeout!r} is not a time: write a number of seconds above 0"
+            )
+        if dask is not None and not isinstance(dask, str) and not callable(dask):
+            raise TypeError(
+                f"dask is {type(dask).__name__}: write a scheduler's address, or a function that returns a Client"
+            )
+        self._replays = Replays.of(replays, deterministic)
+        self._ranks = Ranks.of(rank, world_size)
+        self._agreement = None if self._replays.fixed else Agreement(self._ranks)
+        self.batch_size, self.seed, self.shuffle = batch_size, int(seed), bool(shuffle)
+        self.batches_per_epoch, self.progress = batches_per_epoch, progress
+        self._loader_count, self._restarts, self._timeout = loaders, restarts, float(timeout)
+        self._feed = source.bind(
+            Settings(
+                batch_size=batch_size,
+                seed=self.seed,
+                rank=self._ranks.rank,
+                world_size=self._ranks.world_size,
+                shuffle=self.shuffle,
+                loaders=loaders,
+                threads=threads,
+                dask=dask,
+            )
+        )
+        self._server = Host() if device is None else Device(device)
+        # One slot is served while each loader fills one.
+        self._slot_count = loaders + 1
+        self._receiver = _receiver(
+            transport, Layout(self._feed.fields, self._feed.samples), self._slot_count
+        )
+        self._loaders: Loaders | None = None
+        self._prefetcher: Prefetcher | None = None
+        self._meter = Meter()
+        self._cursor = _Cursor()
+        self._begun = False  # whether the cursor's epoch has been handed to an iterator
+        self._generation = 0  # of iterators: only the latest may go on
+        self._extra = 0  # batches of this epoch beyond the least replays
+        self._serve_seconds = 0.0  # of the last pass
+        self._closed = False
+        self._owner = os.getpid()
+
+    # -- iteration -------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Batch]:
+        if get_worker_info() is not None or os.getpid() != self._owner:
+            raise SuperbatchError(
+                "a SuperbatchDataset loads in processes of its own and cannot be used in another one: "
+                "write DataLoader(dataset, batch_size=None, num_workers=0)"
+            )
+        if self._closed:
+            raise SuperbatchError("the dataset is closed: make a new one")
+        if self._begun:
+            self._cursor = _Cursor(epoch=self._cursor.epoch + 1)
+        self._begun = True
+        self._generation += 1
+        self._start()
+        return self._iterate(self._generation)
+
+    def __len__(self) -> int:
+        if self.batches_per_epoch is not None:
+            return self.batches_per_epoch
+        fresh = self._feed.epoch_batches()
+        if fresh is None:
+            raise TypeError(
+                "the dataset has no length because its epochs do not end: give batches_per_epoch=, "
+                'or coverage="once"'
+            )
+        if not self._replays.fixed:
+            raise TypeError(
+                f"the dataset has no exact length because replays={self._replays.least, self._replays.most} "
+                f"depends on time: write replays as one int, or give batches_per_epoch="
+            )
+        return fresh * self._replays.least
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next ``iter()`` serves.
+
+        Parameters
+        ----------
+        epoch : int
+            0 or more. An epoch always has the same samples for the same seed.
+        """
+        _whole("epoch", epoch, 0)
+        if self._begun or self._cursor.epoch != epoch:
+            self._cursor = _Cursor(epoch=int(epoch))
+            self._begun = False
+            self._generation += 1
+
+    def _start(self) -> None:
+        """Start the loaders, where they do not run yet, and have them make what comes next."""
+        if self._loaders is None:
+            self._loaders = Loaders(self._feed, self._receiver, self._loader_count, self._restarts)
+            self._prefetcher = Prefetcher(
+                self._loaders, self._receiver, self._slot_count, self._following, self._timeout
+            )
+        self._extra = 0
+        assert self._prefetcher is not None
+        self._prefetcher.seek((self._cursor.epoch, self._cursor.superbatch))
+
+    def _iterate(self, generation: int) -> Iterator[Batch]:
+        cursor, meter = self._cursor, self._meter
+        bar = Progress(self._length_or_none(), cursor.epoch) if self.progress else None
+        held: Superbatch | None = None
+        meter.enter()
+        try:
+            while not self._epoch_ended():
+                held = self._wait(cursor)
+                self._server.take(held.arrays, held.filled.samples)
+                if not self._server.holds_slot:
+                    self._release(held)
+                    held = None
+                place = (cursor.epoch, cursor.superbatch)
+                samples = self._samples
+                for number in itertools.count(cursor.number):
+                    if not self._another(number, place, cursor):
+                        break
+                    for batch in self._pass(number, place, samples, cursor):
+                        if bar is not None:
+                            meter.leave()
+                            bar.update(meter.snapshot())
+                        yield batch
+                        if generation != self._generation:
+                            return
+                    if self._epoch_ended():
+                        break
+                if held is not None:
+                    self._release(held)
+                    held = None
+                if (cursor.epoch, cursor.superbatch) == place and not self._epoch_ended():
+                    cursor.superbatch, cursor.number, cursor.batch = place[1] + 1, 0, 0
+            if generation == self._generation:
+                self._cursor, self._begun = _Cursor(epoch=cursor.epoch + 1), False
+                if self._prefetcher is not None:
+                    self._prefetcher.seek((cursor.epoch + 1, 0))
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # Loaders are stopped already where one has failed. What is served next starts afresh.
+            self._stop()
+            held = None
+            raise
+        finally:
+            meter.leave()
+            if held is not None:
+                self._release(held)
+            if bar is not None:
+                bar.close()
+
+    def _wait(self, cursor: _Cursor) -> Superbatch:
+        prefetcher, place = self._prefetcher, (cursor.epoch, cursor.superbatch)
+        if prefetcher is None or self._loaders is None:
+            raise SuperbatchError("the dataset was closed while it was iterated over")
+        begin = time.monotonic()
+        held = prefetcher.get(place)
+        self._meter.stalled(begin, time.monotonic())
+        self._meter.filled(held.filled)
+        self._meter.restarted(self._loaders.restarted)
+        self._load_seconds = held.filled.load_seconds
+        self._samples = held.filled.samples
+        return held
+
+    def _pass(self, number: int, place: Place, samples: int, cursor: _Cursor) -> Iterator[Batch]:
+        """The batches of one pass that have not been served yet; the cursor moves before each is given out."""
+        epoch, superbatch = place
+        sizes = self._feed.batch_sizes(epoch, superbatch, samples)
+        rows = replay.order(
+            samples,
+            number,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            epoch=epoch,
+            superbatch=superbatch,
+            rank=self._ranks.rank,
+        )
+        in_order = number == 0 or not self.shuffle
+        order = None if in_order else self._server.order(rows)
+        server, meter, limit = self._server, self._meter, self.batches_per_epoch
+        last_pass = self._replays.fixed and number + 1 >= self._replays.least
+        begin = looked = time.monotonic()
+        first, at = cursor.batch, sum(sizes[: cursor.batch])
+        for batch in range(first, len(sizes)):
+            end = at + sizes[batch]
+            out = server.run(at, end) if order is None else server.rows(order[at:end])
+            at = end
+            if batch + 1 < len(sizes):
+                cursor.batch = batch + 1
+            elif last_pass:
+                cursor.superbatch, cursor.number, cursor.batch = superbatch + 1, 0, 0
+            else:
+                cursor.number, cursor.batch = number + 1, 0
+            cursor.served += 1
+            self._extra += number >= self._replays.least
+            meter.batch(sizes[batch], fresh=number == 0)
+            yield out
+            if limit is not None and cursor.served >= limit:
+                break
+            now = time.monotonic()
+            if now - looked > _LOOK_UP:
+                looked = now
+                if self._prefetcher is not None:
+                    self._prefetcher.poll()
+        now = time.monotonic()
+        meter.passed(number == 0, begin, now)
+        if first == 0:
+            self._serve_seconds = now - begin
+
+    def _another(self, number: int, place: Place, cursor: _Cursor) -> bool:
+        """Whether pass ``number`` is made; all ranks answer alike."""
+        replays = self._replays
+        if number < replays.least or (number == cursor.number and cursor.batch > 0):
+            return True
+        if replays.fixed or self._prefetcher is None:
+            return False
+        wanted = number < replays.limit(self._load_seconds, self._serve_seconds)
+        following = self._following(place)
+        missing = following[0] == place[0] and not self._prefetcher.ready(following)
+        assert self._agreement is not None
+        # All ranks have to want it: with one that does not, none replays.
+        return self._agreement.all(wanted and missing)
+
+    def _epoch_ended(self) -> bool:
+        cursor, limit = self._cursor, self.batches_per_epoch
+        if limit is not None and cursor.served >= limit:
+            return True
+        count = self._feed.superbatches(cursor.epoch)
+        if count is None or cursor.superbatch < count:
+            return False
+        if limit is None:
+            return True
+        raise SuperbatchError(
+            f"the epoch ended after {cursor.served} batches, before batches_per_epoch={limit}: "
+            f"lower it, or raise replays"
+        )
+
+    def _following(self, place: Place) -> Place:
+        """Which superbatch is wanted after one: the next, or the first of the next epoch."""
+        epoch, index = place
+        count = self._feed.superbatches(epoch)
+        if count is not None and index + 1 >= count:
+            return epoch + 1, 0
+        if self.batches_per_epoch is not None:
+            sure = sum(self._feed.batches(epoch, i) for i in range(index + 1)) * self._replays.least
+            if epoch == self._cursor.epoch:
+                sure += self._extra
+            if sure >= self.batches_per_epoch:
+                return epoch + 1, 0
+        return epoch, index + 1
+
+    def _length_or_none(self) -> int | None:
+        try:
+            return len(self)
+        except TypeError:
+            return None
+
+    def _release(self, held: Superbatch) -> None:
+        if self._prefetcher is not None:
+            self._prefetcher.release(held.slot)
+
+    # -- what was counted ------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """What has been counted since the dataset was made, as it is now."""
+        return self._meter.snapshot()
+
+    # -- resuming --------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What has been served, for resuming; what was loaded ahead does not enter.
+
+        Returns
+        -------
+        dict
+            Plain numbers and strings, the same for any number of loaders.
+        """
+        return {
+            "version": _STATE_VERSION,
+            "cursor": asdict(self._cursor),
+            "begun": self._begun,
+            "replays": [self._replays.least, self._replays.most],
+            "feed": dict(self._feed.fingerprint()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken: the next ``iter()`` serves the batches that were left.
+
+        Exact where the number of replays is fixed (an int, or ``deterministic=True``), with any number of
+        loaders. In a range of replays the remaining passes depend on time, as they did before.
+
+        Raises
+        ------
+        ArgumentError
+            The state is of another version, or of a dataset with other samples.
+        """
+        if not isinstance(state, Mapping) or state.get("version") != _STATE_VERSION:
+            raise ArgumentError(
+                f"this is no state of version {_STATE_VERSION} that a SuperbatchDataset has given: {state!r:.80}"
+            )
+        mine = dict(self._feed.fingerprint())
+        wrong = [k for k in mine if state["feed"].get(k) != mine[k]]
+        if wrong:
+            name = wrong[0]
+            raise ArgumentError(
+                f"the state is of a dataset with {name}={state['feed'].get(name)!r}, this one has "
+                f"{name}={mine[name]!r}: make the dataset as it was, or begin a new epoch with set_epoch()"
+            )
+        self._cursor = _Cursor(**state["cursor"])
+        # An epoch that was begun goes on; one that was not begins.
+        self._begun = False
+        self._generation += 1
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop the loaders and give the shared memory back. Closing twice does nothing."""
+        self._closed = True
+        self._generation += 1
+        self._stop()
+        self._receiver.close()
+
+    def __enter__(self) -> SuperbatchDataset:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise SuperbatchError(
+            "a SuperbatchDataset cannot be sent to another process: make it where it is used, "
+            "and write DataLoader(dataset, batch_size=None, num_workers=0)"
+        )
+
+    def _stop(self) -> None:
+        loaders, self._loaders, self._prefetcher = self._loaders, None, None
+        if loaders is not None:
+            loaders.close()
+
+
+def _receiver(name: str, layout: Layout, count: int) -> transport.Receiver:
+    return transport.make(name, layout, count)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
+        raise ArgumentError(
+            f"{name}={value!r} is not a number of things: write an int, {least} or more"
+        )

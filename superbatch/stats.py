@@ -1,0 +1,176 @@
+"""What is counted while training, and how it is shown."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from superbatch.source import Filled
+
+# Events of the time line that are kept; older ones are dropped.
+_EVENTS = 20_000
+
+
+@dataclass
+class Stats:
+    """Counts of one dataset, since it was made.
+
+    Attributes
+    ----------
+    iterations : int
+        Batches given out.
+    fresh, replayed : int
+        Samples given out for the first time, and again.
+    superbatches, passes : int
+        Superbatches served, and passes over them.
+    elapsed_seconds : float
+        Time inside of iterations, from the first call to the last batch.
+    stall_seconds : float
+        Time that the loop waited because no superbatch was there, the first one included.
+    first_batch_seconds : float
+        From the first ``iter()`` to the first batch.
+    serve_seconds : float
+        Time that the loop spent on batches: its own work and cutting batches out of the slot.
+    load_seconds, plan_seconds, graph_seconds, cut_seconds : float
+        Sums over superbatches: the whole of making one, its plan, building and submitting its graph, cutting.
+    last_graph_seconds : float
+        Of the latest superbatch.
+    decoded_bytes : int
+        Bytes that loaders had to decompress.
+    loaded_blocks, sequences : int
+        Blocks that were read, and sequences that samples were cut from.
+    rejected, retried : int
+        Samples turned down by ``reject``, and drawn again.
+    restarts : int
+        Loaders that were replaced.
+    timeline : list of (kind, begin, end)
+        What happened when, in seconds since the first ``iter()``; ``kind`` is ``"load"``, ``"serve"``
+        or ``"stall"``.
+    """
+
+    iterations: int = 0
+    fresh: int = 0
+    replayed: int = 0
+    superbatches: int = 0
+    passes: int = 0
+    elapsed_seconds: float = 0.0
+    stall_seconds: float = 0.0
+    first_batch_seconds: float = 0.0
+    serve_seconds: float = 0.0
+    load_seconds: float = 0.0
+    plan_seconds: float = 0.0
+    graph_seconds: float = 0.0
+    cut_seconds: float = 0.0
+    last_graph_seconds: float = 0.0
+    decoded_bytes: int = 0
+    loaded_blocks: int = 0
+    sequences: int = 0
+    rejected: int = 0
+    retried: int = 0
+    restarts: int = 0
+    timeline: list[tuple[str, float, float]] = field(default_factory=list, repr=False)
+
+    @property
+    def stall_fraction(self) -> float:
+        """Share of the elapsed time that the loop waited, the first superbatch left out."""
+        elapsed = self.elapsed_seconds - self.first_batch_seconds
+        stalled = self.stall_seconds - self.first_batch_seconds
+        return max(0.0, stalled) / elapsed if elapsed > 0 else 0.0
+
+    @property
+    def fresh_per_second(self) -> float:
+        """Fresh samples a second of elapsed time."""
+        return self.fresh / self.elapsed_seconds if self.elapsed_seconds > 0 else 0.0
+
+    @property
+    def iterations_per_second(self) -> float:
+        """Batches a second of elapsed time."""
+        return self.iterations / self.elapsed_seconds if self.elapsed_seconds > 0 else 0.0
+
+    @property
+    def replay_ratio(self) -> float:
+        """Replayed samples for each fresh one."""
+        return self.replayed / self.fresh if self.fresh else 0.0
+
+    def as_dict(self) -> dict[str, float]:
+        """All numbers, for TensorBoard, W&B or ``self.log``; the time line is left out."""
+        numbers: dict[str, Any] = asdict(self)
+        numbers.pop("timeline")
+        for name in ("stall_fraction", "fresh_per_second", "iterations_per_second", "replay_ratio"):
+            numbers[name] = getattr(self, name)
+        return numbers
+
+
+class Meter:
+    """Keeps the counts of a dataset up to date."""
+
+    def __init__(self) -> None:
+        self._stats = Stats()
+        self._events: deque[tuple[str, float, float]] = deque(maxlen=_EVENTS)
+        self._zero: float | None = None
+        self._entered = 0.0
+
+    def enter(self) -> None:
+        """An iteration begins."""
+        self._entered = time.monotonic()
+        if self._zero is None:
+            self._zero = self._entered
+
+    def leave(self) -> None:
+        """An iteration ends, or has got this far."""
+        now = time.monotonic()
+        self._stats.elapsed_seconds += now - self._entered
+        self._entered = now
+
+    def stalled(self, begin: float, end: float) -> None:
+        """The loop waited for a superbatch."""
+        self._stats.stall_seconds += end - begin
+        self._event("stall", begin, end)
+        if self._stats.iterations == 0:
+            self._stats.first_batch_seconds += end - begin
+
+    def filled(self, filled: Filled) -> None:
+        """A loader handed over a superbatch."""
+        stats = self._stats
+        stats.load_seconds += filled.load_seconds
+        stats.plan_seconds += filled.plan_seconds
+        stats.graph_seconds += filled.graph_seconds
+        stats.cut_seconds += filled.cut_seconds
+        stats.last_graph_seconds = filled.graph_seconds
+        stats.decoded_bytes += filled.decoded_bytes
+        stats.loaded_blocks += filled.loaded
+        stats.sequences += filled.sequences
+        stats.rejected += filled.rejected
+        stats.retried += filled.retried
+        self._event("load", filled.began, filled.ended)
+
+    def batch(self, samples: int, fresh: bool) -> None:
+        """A batch is given out."""
+        stats = self._stats
+        stats.iterations += 1
+        if fresh:
+            stats.fresh += samples
+        else:
+            stats.replayed += samples
+
+    def passed(self, first: bool, begin: float, end: float) -> None:
+        """A pass over a superbatch is done."""
+        self._stats.passes += 1
+        self._stats.superbatches += first
+        self._stats.serve_seconds += end - begin
+        self._event("serve", begin, end)
+
+    def restarted(self, count: int) -> None:
+        """Loaders were replaced, so many in all."""
+        self._stats.restarts = count
+
+    def snapshot(self) -> Stats:
+        """The counts as they are now; they do not change any more."""
+        return replace(self._stats, timeline=list(self._events))
+
+    def _event(self, kind: str, begin: float, end: float) -> None:
+        zero = self._zero or 0.0
+        # A loader may begin before the loop asks for its first batch.
+        self._events.append((kind, begin - zero, end - zero))
