@@ -13,6 +13,7 @@ import zarr
 from zarr.buffer.cpu import NDBuffer
 
 from superbatch.archive.chunks import Chunks
+from superbatch.archive.read_direct import direct
 from superbatch.archive.read_view import Box, View
 
 # A shard's index is read once for all of it, so shards up to this many decoded bytes are read
@@ -37,6 +38,7 @@ class ZarrReader:
         self._config = array.async_array.config
         self._chunk_shape = tuple(array.chunks)
         self._shards = None if array.shards is None else tuple(array.shards)
+        self._direct = direct(array.metadata, array.store_path.store, array.store_path.path)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_array": None}
@@ -85,6 +87,9 @@ class ZarrReader:
             raise
 
     def _read(self, part: tuple[range, ...], into: np.ndarray[Any, Any]) -> None:
+        if self._direct is not None:
+            self._direct.read(part, into)
+            return
         selection = tuple(slice(r.start, r.stop, r.step) for r in part)
         if into.flags.c_contiguous:
             buffer: Any = NDBuffer.from_ndarray_like(into)  # type: ignore[arg-type]
@@ -101,6 +106,9 @@ class ZarrReader:
             spanned = along[-1] // size - along[0] // size + 1
             touched *= min(len(along), spanned)
         return touched * prod(self._chunk_shape) * self.raw_dtype.itemsize
+
+    def _pipeline(self) -> str:
+        return type(self.array.async_array.codec_pipeline).__name__
 
     def where(self) -> str:
         """The array's place, without what a URL may carry besides."""
@@ -120,7 +128,7 @@ class ZarrReader:
             "chunks": self._chunk_shape,
             "shards": self._shards,
             "codecs": [str(codec) for codec in codecs],
-            "pipeline": type(self.array.async_array.codec_pipeline).__name__,
+            "pipeline": "direct" if self._direct is not None else self._pipeline(),
         }
 
 
