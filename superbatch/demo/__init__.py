@@ -1,0 +1,71 @@
+"""``superbatch demo``: train a small network from a Zarr store, and show what loading cost.
+
+``climate``
+    the store that the demo makes where it is given none: 240 years of temperature, twice
+``own``
+    a store that the user points at
+``task``
+    what is trained on: windows of an array, a part of it held out
+``network``
+    the small convolutional network, and the loss of guessing without one
+``training``
+    the training loop, with its progress bar
+``plain``
+    the same number of samples through a plain ``torch.utils.data.DataLoader``
+``report``
+    the table and the picture at the end
+"""
+
+from __future__ import annotations
+
+import argparse
+
+EXAMPLES = """\
+examples:
+  superbatch demo
+      Takes two 240-year simulations of the temperature over North America, predicts each year from
+      the ten before it, and compares the loss with persistence. Needs no network; under a minute.
+
+  superbatch demo --store archive.zarr --array temperature --window time=12,y=64,x=64
+      The same on an array of yours: the last step of each window is predicted from those before.
+      Where the window has no time dimension of two steps or more, an autoencoder is trained.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``superbatch demo`` to a parser."""
+    parser.add_argument(
+        "--dir",
+        metavar="FOLDER",
+        help="where the store and the picture go (default: superbatch in the user's cache folder)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=600, help="training steps (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=20.0,
+        help="training ends after this long, whatever --steps says (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--batch-size", type=int, metavar="N", help="samples in a batch (default: 32)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    own = parser.add_argument_group("your own data")
+    own.add_argument("--store", metavar="PATH", help="a Zarr store: a path or a URL")
+    own.add_argument("--array", metavar="NAME", help="the array in it (default: the only one)")
+    own.add_argument(
+        "--window",
+        metavar="DIM=N,...",
+        help="the length of a sample along each dimension, such as time=12,y=64,x=64; "
+        "a dimension that is not named is taken whole",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``superbatch demo``; return its exit status."""
+    # imported here: torch takes two seconds, and --help has no use for it
+    from superbatch.demo.main import demo
+
+    return demo(arguments)
