@@ -83,15 +83,15 @@ class Chunks:
                 f"not length={length}, size={size}, offset={offset}"
             )
         count = -((-length - offset) // size) if length else 0
-        # One or two chunks do not tell the size of the grid they were cut from: keep the smallest,
-        # so that equal borders are equal objects.
-        if count == 1:
-            size, offset = length, 0
+        # So few chunks do not tell the size of the grid they were cut from: keep the smallest, so
+        # that equal borders are equal objects.
+        if count <= 1:
+            size, offset = max(length, 1), 0
         elif count == 2:
             first = size - offset
             size = max(first, length - first)
             offset = size - first
-        return cls(length, count, size, offset if count else 0, None)
+        return cls(length, count, size, offset, None)
 
     @classmethod
     def irregular(cls, sizes: Sequence[int] | Positions) -> Chunks:

@@ -101,7 +101,7 @@ def _read(descriptor: int, part: Range | None) -> Bytes:
     data = scratch("encoded", high - low)
     done = 0
     while done < data.nbytes:
-        count = os.preadv(descriptor, [memoryview(data)[done:]], low + done)
+        count = os.preadv(descriptor, [data[done:].data], low + done)
         if count == 0:
             raise EOFError(f"the file ended at byte {low + done}, before {high}")
         done += count

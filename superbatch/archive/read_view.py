@@ -123,7 +123,8 @@ class View:
     def stored(self, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """`out`, laid out as the view is seen, with its axes as they are stored."""
         kept = [axis for axis in self.order if axis is not None]
-        same = out[tuple(0 if axis is None else slice(None) for axis in self.order)]
+        # The ellipsis keeps it an array where no dimension is left.
+        same = out[(*(0 if axis is None else slice(None) for axis in self.order), ...)]
         same = same.transpose(np.argsort(kept))
         return same[
             tuple(
