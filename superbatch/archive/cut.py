@@ -70,27 +70,42 @@ class Cutter:
     reject: Reject | None = None
     fields: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]] = field(default_factory=dict)
 
-    def box(self, array: int, items: Sequence[int]) -> Box:
-        """The whole chunks of an array that hold the windows of a sequence."""
+    def boxes(self, items: Ints) -> list[list[Box]]:
+        """The whole chunks that hold the windows of each sequence: for each sequence, a box of each array.
+
+        Parameters
+        ----------
+        items : int64 array, shape (sequences, axes)
+        """
+        spans = [axis.span(items[:, number]) for number, axis in enumerate(self.axes)]
+        columns = [self._ranges(number, spans) for number in range(len(self.arrays))]
+        return [
+            [tuple((dim[0][s], dim[1][s]) for dim in column) for column in columns]
+            for s in range(len(items))
+        ]
+
+    def _ranges(self, array: int, spans: Sequence[tuple[Ints, Ints]]) -> list[list[list[int]]]:
+        """For each dimension of an array, begin and end of every sequence's box."""
         stored = self.arrays[array]
-        low = list(stored.shape)
-        high = [0] * len(low)
-        for cut in self.cuts:
-            if cut.array != array:
-                continue
-            for dim, axis in enumerate(cut.axes):
-                if axis is None:
-                    low[dim], high[dim] = 0, stored.shape[dim]
-                else:
-                    first, last = self.axes[axis].span(np.int64(items[axis]))  # type: ignore[arg-type]
-                    low[dim] = min(low[dim], int(first) + cut.offset[dim])
-                    high[dim] = max(high[dim], int(last) + cut.offset[dim] + cut.size[dim])
-        box = []
+        count = len(spans[0][0])
+        ranges = []
         for dim, chunks in enumerate(stored.chunks):
-            ends = chunks.index(np.array([low[dim], high[dim] - 1])) + np.array([0, 1])
-            begin, end = chunks.start(ends)
-            box.append((int(begin), int(end)))
-        return tuple(box)
+            low = np.full(count, stored.shape[dim], dtype=np.int64)
+            high = np.zeros(count, dtype=np.int64)
+            for cut in self.cuts:
+                if cut.array != array:
+                    continue
+                axis = cut.axes[dim]
+                if axis is None:
+                    low, high = np.zeros_like(low), np.full_like(high, stored.shape[dim])
+                else:
+                    first, last = spans[axis]
+                    low = np.minimum(low, first + cut.offset[dim])
+                    high = np.maximum(high, last + cut.offset[dim] + cut.size[dim])
+            begin = chunks.start(chunks.index(low))
+            end = chunks.start(chunks.index(high - 1) + 1)
+            ranges.append([begin.tolist(), end.tolist()])
+        return ranges
 
     def cut(
         self,

@@ -142,10 +142,10 @@ class ArchiveFiller:
                 starts, sequence_of = self.plan.again(plan, rejected, attempt)
                 filled.retried += len(rejected)
                 tasks = []
+                boxes = self.cutter.boxes(plan.sequences)
                 for sequence in np.unique(sequence_of):
                     mine = sequence_of == sequence
-                    items = plan.sequences[sequence].tolist()
-                    keys = [(a, self.cutter.box(a, items)) for a in range(len(self.cutter.arrays))]
+                    keys = list(enumerate(boxes[sequence]))
                     tasks.append(
                         gr.sample_task(
                             self.name,

@@ -59,13 +59,40 @@ class Graph:
     decoded_bytes: int = 0
 
 
-def load(name: str, array: int, box: Box, sources: Sequence[tuple[Box, Any]]) -> Block | Failure:
-    """Read a block; what other blocks hold already is copied from them."""
+class Reading:
+    """What a ``load`` task is to read. Not a tuple: Dask would walk through it, for each task."""
+
+    __slots__ = ("array", "box", "name", "sources")
+
+    def __init__(self, name: str, array: int, box: Box, sources: tuple[Box, ...]) -> None:
+        self.name, self.array, self.box = name, array, box
+        self.sources = sources  # the boxes of the blocks that the task is given
+
+
+class Cutting:
+    """What a ``sample`` task is to cut."""
+
+    __slots__ = ("boxes", "name", "rows", "slot", "starts")
+
+    def __init__(
+        self, name: str, slot: str, boxes: tuple[Box, ...], starts: Ints, rows: Ints
+    ) -> None:
+        self.name, self.slot, self.boxes = name, slot, boxes
+        self.starts, self.rows = starts, rows
+
+
+def load(reading: Reading, cutter: Cutter | None, *sources: Block | Failure) -> Block | Failure:
+    """Read a block; what other blocks hold already is copied from them.
+
+    ``cutter`` is None in the loader's own process, which looks it up; on a worker of a given
+    cluster, it has come along.
+    """
     try:
-        stored = cutters[name].arrays[array]
+        stored = (cutter or cutters[reading.name]).arrays[reading.array]
+        box = reading.box
         block = buffers.empty(bx.shape(box), stored.raw_dtype)
         covered = []
-        for other, data in sources:
+        for other, data in zip(reading.sources, sources, strict=True):
             if isinstance(data, Failure):
                 return data
             shared = bx.intersection(box, other)
@@ -83,55 +110,32 @@ def load(name: str, array: int, box: Box, sources: Sequence[tuple[Box, Any]]) ->
         return Failure.of(error)
 
 
-def sample(
-    name: str,
-    slot: str,
-    blocks: Sequence[Block | Failure],
-    boxes: Sequence[Box],
-    starts: Ints,
-    rows: Ints,
-) -> Report | Failure:
-    """Cut the samples of one sequence straight into the slot."""
+def sample(cutting: Cutting, cutter: Cutter | None, *blocks: Block | Failure) -> Report | Failure:
+    """Cut the samples of one sequence straight into the slot.
+
+    On a worker of a given cluster they are cut into memory of their own, and travel back: the
+    windows do, not the blocks.
+    """
     try:
         begin = time.monotonic()
         for block in blocks:
             if isinstance(block, Failure):
                 return block
-        cutter = cutters[name]
-        rejected = cutter.cut(blocks, boxes, starts, rows, slots[slot])  # type: ignore[arg-type]
-        return Report(rejected, time.monotonic() - begin)
-    except Exception as error:
-        return Failure.of(error)
-
-
-def load_remote(
-    cutter: Cutter, array: int, box: Box, sources: Sequence[tuple[Box, Any]]
-) -> Block | Failure:
-    """``load`` on a worker of a given cluster, which has no registry: the cutter comes along."""
-    cutters["remote"] = cutter
-    return load("remote", array, box, sources)
-
-
-def sample_remote(
-    cutter: Cutter,
-    blocks: Sequence[Block | Failure],
-    boxes: Sequence[Box],
-    starts: Ints,
-    rows: Ints,
-) -> Report | Failure:
-    """``sample`` on a worker of a given cluster: the windows travel back, not the blocks."""
-    try:
-        for block in blocks:
-            if isinstance(block, Failure):
-                return block
-        windows = {
-            field: np.zeros((len(rows), *shape), dtype)
-            for field, (shape, dtype) in cutter.fields.items()
-        }
-        begin = time.monotonic()
-        local = np.arange(len(rows), dtype=np.int64)
-        rejected = cutter.cut(blocks, boxes, starts, local, windows)  # type: ignore[arg-type]
-        return Report(rows[rejected], time.monotonic() - begin, windows=windows, rows=rows)
+        rows = cutting.rows
+        if cutter is None:
+            at, slot = rows, slots[cutting.slot]
+        else:
+            at = np.arange(len(rows), dtype=np.int64)
+            slot = {
+                name: np.zeros((len(rows), *shape), dtype)
+                for name, (shape, dtype) in cutter.fields.items()
+            }
+        used = cutter or cutters[cutting.name]
+        rejected = used.cut(blocks, cutting.boxes, cutting.starts, at, slot)  # type: ignore[arg-type]
+        seconds = time.monotonic() - begin
+        if cutter is None:
+            return Report(rejected, seconds)
+        return Report(rows[rejected], seconds, windows=slot, rows=rows)
     except Exception as error:
         return Failure.of(error)
 
@@ -164,22 +168,17 @@ def build(
     Graph
     """
     graph = Graph()
-    needed: list[list[Key]] = []
     # Interior sequences first: border sequences then copy what they share with them.
     order = np.lexsort((np.arange(len(plan.sequences)), (plan.sequences % 2).sum(axis=1)))
-    keys_of = {}
-    for number in order.tolist():
-        items = plan.sequences[number].tolist()
-        keys_of[number] = [(a, cutter.box(a, items)) for a in range(len(cutter.arrays))]
+    needed = [list(enumerate(boxes)) for boxes in cutter.boxes(plan.sequences)]
     placed: dict[int, list[Key]] = {a: [] for a in range(len(cutter.arrays))}
     for number in order.tolist():
-        for key in keys_of[number]:
+        for key in needed[number]:
             if key not in graph.loads:
                 graph.loads[key] = held.get(key)
                 if graph.loads[key] is None:
                     graph.loads[key] = _load(name, cutter, key, placed[key[0]], graph, remote)
                 placed[key[0]].append(key)
-    needed = [keys_of[number] for number in range(len(plan.sequences))]
     for rows, keys in zip(plan.rows(), needed, strict=True):
         if len(rows):
             graph.samples.append(
@@ -198,25 +197,23 @@ def sample_task(
     remote: Any,
 ) -> Delayed:
     """One ``sample`` task on blocks that are loaded, or will be."""
-    blocks, boxes = [loads[key] for key in keys], tuple(box for _, box in keys)
-    if remote is not None:
-        return _task(sample_remote, remote, blocks, boxes, starts, rows)
-    return _task(sample, name, slot, blocks, boxes, starts, rows)
+    boxes = tuple(box for _, box in keys)
+    return _task(
+        sample, Cutting(name, slot, boxes, starts, rows), remote, *(loads[key] for key in keys)
+    )
 
 
 def _load(
     name: str, cutter: Cutter, key: Key, others: Sequence[Key], graph: Graph, remote: Any
 ) -> Delayed:
     array, box = key
-    sources = [(other[1], graph.loads[other]) for other in others if bx.intersection(box, other[1])]
-    covered = [other for other, _ in sources]
+    covered = [other for other in others if bx.intersection(box, other[1])]
+    boxes = tuple(other for _, other in covered)
     stored = cutter.arrays[array]
-    graph.decoded_bytes += sum(stored.decoded_bytes(part) for part in bx.remainder(box, covered))
-    if remote is not None:
-        return _task(load_remote, remote, array, box, sources)
-    return _task(load, name, array, box, sources)
+    graph.decoded_bytes += sum(stored.decoded_bytes(part) for part in bx.remainder(box, boxes))
+    return _task(load, Reading(name, array, box, boxes), remote, *(graph.loads[k] for k in covered))
 
 
 def _task(function: Callable[..., Any], *arguments: Any) -> Delayed:
-    task: Delayed = dask.delayed(function, pure=False)(*arguments)
+    task: Delayed = dask.delayed(function, pure=False, traverse=False)(*arguments)
     return task

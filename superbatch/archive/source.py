@@ -273,8 +273,8 @@ class ArchiveSource:
 
     def _typical_boxes(self) -> list[bx.Box]:
         half = np.array([0.5])
-        items = [int(axis.owner(axis.start(axis.locate(half)))[0]) for axis in self.axes]
-        return [self._cutter.box(number, items) for number in range(len(self.grid.arrays))]
+        items = [axis.owner(axis.start(axis.locate(half))) for axis in self.axes]
+        return self._cutter.boxes(np.stack(items, axis=-1))[0]
 
     def _sizes(self, loaders: int, threads: int) -> tuple[int, int]:
         """Samples and sequences of a superbatch, within ``memory``."""
