@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -23,17 +24,25 @@ import cloudpickle
 
 from superbatch.failure import Failure
 from superbatch.lock import FileLock
-from superbatch.source import Feed, Filled
+from superbatch.source import Feed, Filled, Filler, Filling
 from superbatch.transport import Sender
+
+# How long a loader may take to end on its own once it was asked to.
+_GRACE = 0.3
 
 
 @dataclass(frozen=True)
 class Job:
-    """A superbatch to be made, and the slot to make it in."""
+    """A superbatch to be made, and the slot to make it in.
+
+    The serial number tells it from an earlier job for the same superbatch and slot: a job that is
+    cancelled too late to be dropped must not cancel the one that asks for the same again.
+    """
 
     epoch: int
     index: int
     slot: int
+    serial: int
 
 
 @dataclass(frozen=True)
@@ -75,20 +84,18 @@ def main(connection_fd: int, token_fd: int, lock_fd: int) -> None:
     job: Job | None = None
     try:
         filler = setup.feed.open()
-        views = setup.sender.open()
-        while (job := jobs.get()) is not None:
-            if job in cancelled:
-                cancelled.discard(job)
+        gc.freeze()  # what has been imported stays: collections need not look at it again
+        for job, filling in _started(jobs, cancelled, filler, setup.sender):
+            if filling is None:
                 connection.send(("dropped", job))
                 continue
-            filled = filler.fill(job.epoch, job.index, views[job.slot])
+            filled = filling.finish()
             if setup.sender.announces:
                 connection.send(("data", job, filled.samples))
                 setup.sender.send(connection, job.slot, filled.samples)
             token = pickle.dumps(Token(setup.number, job, filled))
             with lock:
                 tokens.send_bytes(token)
-            gc.collect()
         filler.close()
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -98,6 +105,43 @@ def main(connection_fd: int, token_fd: int, lock_fd: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _started(
+    jobs: queue.SimpleQueue[Job | None], cancelled: set[Job], filler: Filler, sender: Sender
+) -> Iterator[tuple[Job, Filling | None]]:
+    """Jobs in order, each with its filling, or None where it was cancelled.
+
+    The next job is started while one is being finished, so that no thread idles at the end of
+    a superbatch, unless all share one slot.
+    """
+    views = sender.open()
+    ahead = threading.Semaphore(1 if sender.announces else 2)
+    started: queue.SimpleQueue[tuple[Job, Filling | None] | BaseException | None]
+    started = queue.SimpleQueue()
+
+    def start() -> None:
+        try:
+            while True:
+                ahead.acquire()
+                job = jobs.get()
+                if job is None:
+                    break
+                if job in cancelled:
+                    cancelled.discard(job)
+                    started.put((job, None))
+                else:
+                    started.put((job, filler.start(job.epoch, job.index, views[job.slot])))
+            started.put(None)
+        except BaseException as error:
+            started.put(error)
+
+    threading.Thread(target=start, daemon=True).start()
+    while (item := started.get()) is not None:
+        if isinstance(item, BaseException):
+            raise item
+        yield item
+        ahead.release()
 
 
 def _receive(
@@ -115,6 +159,9 @@ def _receive(
             cancelled.add(job)
         elif kind == "close":
             jobs.put(None)
+            # The main thread may be in the middle of a superbatch, or of sending one.
+            time.sleep(_GRACE)
+            os._exit(0)
 
 
 def _watch_parent(parent: int) -> None:

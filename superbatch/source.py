@@ -70,11 +70,18 @@ class Filled:
     extra: dict[str, float] = field(default_factory=dict)
 
 
+class Filling(Protocol):
+    """A superbatch that is being made."""
+
+    def finish(self) -> Filled:
+        """Wait until the slot is filled; raise what went wrong."""
+
+
 class Filler(Protocol):
     """Makes superbatches; lives in a loader process."""
 
-    def fill(self, epoch: int, index: int, slot: Slot) -> Filled:
-        """Write superbatch ``index`` of ``epoch`` into a slot."""
+    def start(self, epoch: int, index: int, slot: Slot) -> Filling:
+        """Begin to fill a slot with superbatch ``index`` of ``epoch``."""
 
     def close(self) -> None:
         """Let go of all that is held."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,35 +56,31 @@ class ArchiveFiller:
         # samples may have to be drawn once more.
         self._keeps = plan.coverage == "random" and plan.replaced < plan.sequences
 
-    def fill(self, epoch: int, index: int, slot: Slot) -> Filled:
-        """Make superbatch ``index`` of ``epoch`` in ``slot``."""
+    def start(self, epoch: int, index: int, slot: Slot) -> Filling:
+        """Plan superbatch ``index`` of ``epoch`` and have Dask work on it.
+
+        Dask takes tasks in the order in which they are submitted: a superbatch that is started while
+        another is being filled keeps the threads busy when that one comes to its end.
+        """
         began = time.monotonic()
         plan = self.plan.superbatch(epoch, index)
         planned = time.monotonic()
-        gr.slots[self.name] = slot
-        try:
-            graph = gr.build(self.name, self.cutter, plan, self.name, self._held, self._remote)
-            keep = self._keeps or self.cutter.reject is not None
-            loads, samples = self._submit(graph, keep)
-            submitted = time.monotonic()
-            filled = Filled(
-                samples=len(plan.starts),
-                plan_seconds=planned - began,
-                graph_seconds=submitted - planned,
-                decoded_bytes=graph.decoded_bytes,
-                sequences=len(plan.sequences),
-                loaded=len(graph.loads) - len(self._held.keys() & graph.loads.keys()),
-                began=began,
-            )
-            rejected = self._collect(samples, slot, filled)
-            if self.cutter.reject is not None:
-                self._redraw(plan, loads, rejected, slot, filled)
-            self._held = loads if self._keeps else {}
-        finally:
-            gr.slots.pop(self.name, None)
-        filled.ended = time.monotonic()
-        filled.load_seconds = filled.ended - began
-        return filled
+        name = f"{self.name}-{next(_numbers)}"
+        gr.slots[name] = slot
+        graph = gr.build(self.name, self.cutter, plan, name, self._held, self._remote)
+        keep = self._keeps or self.cutter.reject is not None
+        loads, samples = self._submit(graph, keep)
+        filled = Filled(
+            samples=len(plan.starts),
+            plan_seconds=planned - began,
+            graph_seconds=time.monotonic() - planned,
+            decoded_bytes=graph.decoded_bytes,
+            sequences=len(plan.sequences),
+            loaded=len(graph.loads) - len(self._held.keys() & graph.loads.keys()),
+            began=began,
+        )
+        self._held = loads if self._keeps else {}
+        return Filling(self, plan, name, slot, loads, samples, filled)
 
     def close(self) -> None:
         """Let go of the sequences in memory, and of the client."""
@@ -103,14 +99,44 @@ class ArchiveFiller:
         loads.update(zip(new, futures, strict=False))
         return loads, futures[len(new) :]
 
-    def _collect(self, samples: Iterable[Future[Any]], slot: Slot, filled: Filled) -> Ints:
+
+@dataclass
+class Filling:
+    """A superbatch that Dask is working on."""
+
+    filler: ArchiveFiller
+    plan: SuperbatchPlan
+    name: str  # of the slot, for the tasks
+    slot: Slot
+    loads: dict[Key, Future[Any]]
+    samples: list[Future[Any]]
+    filled: Filled
+
+    def finish(self) -> Filled:
+        """Wait until the slot is filled.
+
+        Raises
+        ------
+        Exception
+            What a task failed with, as it was.
+        """
+        try:
+            rejected = self._collect(self.samples)
+            if self.filler.cutter.reject is not None:
+                self._redraw(rejected)
+        finally:
+            gr.slots.pop(self.name, None)
+        self.filled.ended = time.monotonic()
+        return self.filled
+
+    def _collect(self, samples: list[Future[Any]]) -> Ints:
         """Wait for the samples; the rows that were rejected."""
-        samples = list(samples)
+        slot, filled = self.slot, self.filled
         rejected = []
-        for future in as_completed(samples, loop=self.client.loop):
+        for future in as_completed(samples, loop=self.filler.client.loop):
             result = future.result()
             if isinstance(result, Failure):
-                self.client.cancel(samples)
+                self.filler.client.cancel(samples)
                 raise result.error()
             filled.cut_seconds += result.seconds
             if result.windows is not None:
@@ -120,52 +146,46 @@ class ArchiveFiller:
             future.release()
         return np.concatenate(rejected) if rejected else np.empty(0, dtype=np.int64)
 
-    def _redraw(
-        self,
-        plan: SuperbatchPlan,
-        loads: Mapping[Key, Future[Any]],
-        rejected: Ints,
-        slot: Slot,
-        filled: Filled,
-    ) -> None:
+    def _redraw(self, rejected: Ints) -> None:
         """Draw rejected samples again, then close the gaps that are left.
 
         They are drawn again from all sequences of the superbatch, not from their own alone: else
         sequences with few acceptable windows would count for more than they hold.
         """
+        plan, filled = self.plan, self.filled
         filled.rejected += len(rejected)
-        if self.plan.coverage == "random":
+        if self.filler.plan.coverage == "random":
             for attempt in range(ATTEMPTS):
                 if not len(rejected):
                     break
                 rejected = np.sort(rejected)
-                starts, sequence_of = self.plan.again(plan, rejected, attempt)
+                starts, sequence_of = self.filler.plan.again(plan, rejected, attempt)
                 filled.retried += len(rejected)
                 tasks = []
-                boxes = self.cutter.boxes(plan.sequences)
+                boxes = self.filler.cutter.boxes(plan.sequences)
                 for sequence in np.unique(sequence_of):
                     mine = sequence_of == sequence
                     keys = list(enumerate(boxes[sequence]))
                     tasks.append(
                         gr.sample_task(
-                            self.name,
-                            self.name,
+                            self.filler.name,
+                            self.filler.name,
                             keys,
                             loads,
                             starts[mine],
                             rejected[mine],
-                            self._remote,
+                            self.filler._remote,
                         )
                     )
-                futures = self.client.compute(tasks, optimize_graph=False)
-                rejected = self._collect(futures, slot, filled)
+                futures = self.filler.client.compute(tasks, optimize_graph=False, priority=1)
+                rejected = self._collect(futures)
                 filled.rejected += len(rejected)
         if len(rejected) == filled.samples:
             raise SuperbatchError(
                 f"reject turned down all {filled.rejected} samples that were drawn for superbatch {plan.index}: "
                 f"let it pass more, or rule places out beforehand with valid="
             )
-        _close_gaps(slot, filled.samples, rejected)
+        _close_gaps(self.slot, filled.samples, rejected)
         filled.samples -= len(rejected)
 
 
