@@ -169,9 +169,9 @@ class Filling:
                     tasks.append(
                         gr.sample_task(
                             self.filler.name,
-                            self.filler.name,
+                            self.name,
                             keys,
-                            loads,
+                            self.loads,
                             starts[mine],
                             rejected[mine],
                             self.filler._remote,
