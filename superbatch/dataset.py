@@ -45,7 +45,8 @@ class SuperbatchDataset(IterableDataset[Batch]):
     """Batches out of superbatches that background processes load.
 
     Iterate over it directly, or wrap it in ``DataLoader(dataset, batch_size=None, num_workers=0)``. Each
-    ``iter()`` begins an epoch: the first is epoch 0, the next epoch 1, unless ``set_epoch`` says otherwise.
+    ``iter()`` that a batch is taken from begins an epoch: the first is epoch 0, the next epoch 1, unless
+    ``set_epoch`` says otherwise. A new one ends the one before.
 
     Parameters
     ----------
@@ -171,8 +172,10 @@ class SuperbatchDataset(IterableDataset[Batch]):
         self._prefetcher: Prefetcher | None = None
         self._meter = Meter()
         self._cursor = _Cursor()
-        self._begun = False  # whether the cursor's epoch has been handed to an iterator
+        self._begun = False  # whether a batch of the cursor's epoch was asked for since it was set
+        self._epoch_was_set = False  # by set_epoch, for the next iter()
         self._generation = 0  # of iterators: only the latest may go on
+        self._held: Superbatch | None = None  # what it serves, while that is in a slot
         self._extra = 0  # batches of this epoch beyond the least replays
         self._serve_seconds = 0.0  # of the last pass
         self._closed = False
@@ -188,10 +191,12 @@ class SuperbatchDataset(IterableDataset[Batch]):
             )
         if self._closed:
             raise SuperbatchError("the dataset is closed: make a new one")
-        if self._begun:
+        # A state may have been taken after the last batch of its epoch: what follows is the next.
+        if self._begun or (self._epoch_ended(self._cursor) and not self._epoch_was_set):
             self._cursor = _Cursor(epoch=self._cursor.epoch + 1)
-        self._begun = True
+        self._begun = self._epoch_was_set = False
         self._generation += 1
+        self._let_go()
         self._start()
         return self._iterate(self._generation)
 
@@ -224,6 +229,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
             self._cursor = _Cursor(epoch=int(epoch))
             self._begun = False
             self._generation += 1
+        self._epoch_was_set = True
 
     def _start(self) -> None:
         """Start the loaders, where they do not run yet, and have them make what comes next."""
@@ -238,16 +244,17 @@ class SuperbatchDataset(IterableDataset[Batch]):
 
     def _iterate(self, generation: int) -> Iterator[Batch]:
         cursor, meter = self._cursor, self._meter
+        self._check_current(generation, cursor)
+        # Loaders that iterate over nothing (checks, wrappers) do not use an epoch up.
+        self._begun = True
         bar = Progress(self._length_or_none(), cursor.epoch) if self.progress else None
-        held: Superbatch | None = None
         meter.enter()
         try:
-            while not self._epoch_ended():
-                held = self._wait(cursor)
+            while not self._epoch_ended(cursor):
+                held = self._held = self._wait(cursor)
                 self._server.take(held.arrays, held.filled.samples)
                 if not self._server.holds_slot:
-                    self._release(held)
-                    held = None
+                    self._let_go()
                 place = (cursor.epoch, cursor.superbatch)
                 samples = self._samples
                 for number in itertools.count(cursor.number):
@@ -259,31 +266,40 @@ class SuperbatchDataset(IterableDataset[Batch]):
                             bar.update(meter.snapshot())
                         yield batch
                         if generation != self._generation:
+                            self._check_current(generation, cursor)
                             return
-                    if self._epoch_ended():
+                    if self._epoch_ended(cursor):
                         break
-                if held is not None:
-                    self._release(held)
-                    held = None
-                if (cursor.epoch, cursor.superbatch) == place and not self._epoch_ended():
+                self._let_go()
+                if (cursor.epoch, cursor.superbatch) == place and not self._epoch_ended(cursor):
                     cursor.superbatch, cursor.number, cursor.batch = place[1] + 1, 0, 0
-            if generation == self._generation:
-                self._cursor, self._begun = _Cursor(epoch=cursor.epoch + 1), False
-                if self._prefetcher is not None:
-                    self._prefetcher.seek((cursor.epoch + 1, 0))
+            self._cursor, self._begun = _Cursor(epoch=cursor.epoch + 1), False
+            if self._prefetcher is not None:
+                self._prefetcher.seek((cursor.epoch + 1, 0))
         except GeneratorExit:
             raise
         except BaseException:
             # Loaders are stopped already where one has failed. What is served next starts afresh.
-            self._stop()
-            held = None
+            if generation == self._generation:
+                self._stop()
             raise
         finally:
             meter.leave()
-            if held is not None:
-                self._release(held)
+            if generation == self._generation:
+                self._let_go()
             if bar is not None:
                 bar.close()
+
+    def _check_current(self, generation: int, cursor: _Cursor) -> None:
+        """An iteration that was ended from outside, before its epoch was over, must not just stop."""
+        if generation == self._generation or self._epoch_ended(cursor):
+            return
+        if self._closed:
+            raise SuperbatchError("the dataset was closed while it was iterated over")
+        raise SuperbatchError(
+            "this iteration was ended by another iter(), set_epoch() or load_state_dict() on the same "
+            "dataset: iterate over it once at a time, or make a dataset for each iteration"
+        )
 
     def _wait(self, cursor: _Cursor) -> Superbatch:
         prefetcher, place = self._prefetcher, (cursor.epoch, cursor.superbatch)
@@ -357,8 +373,8 @@ class SuperbatchDataset(IterableDataset[Batch]):
         # All ranks have to want it: with one that does not, none replays.
         return self._agreement.all(wanted and missing)
 
-    def _epoch_ended(self) -> bool:
-        cursor, limit = self._cursor, self.batches_per_epoch
+    def _epoch_ended(self, cursor: _Cursor) -> bool:
+        limit = self.batches_per_epoch
         if limit is not None and cursor.served >= limit:
             return True
         count = self._feed.superbatches(cursor.epoch)
@@ -391,8 +407,10 @@ class SuperbatchDataset(IterableDataset[Batch]):
         except TypeError:
             return None
 
-    def _release(self, held: Superbatch) -> None:
-        if self._prefetcher is not None:
+    def _let_go(self) -> None:
+        """Give back the slot that is being served, if one is."""
+        held, self._held = self._held, None
+        if held is not None and self._prefetcher is not None:
             self._prefetcher.release(held.slot)
 
     # -- what was counted ------------------------------------------------------------------------
@@ -430,7 +448,8 @@ class SuperbatchDataset(IterableDataset[Batch]):
         ArgumentError
             The state is of another version, or of a dataset with other samples.
         """
-        if not isinstance(state, Mapping) or state.get("version") != _STATE_VERSION:
+        whole = isinstance(state, Mapping) and state.get("version") == _STATE_VERSION
+        if not whole or not {"feed", "cursor"} <= state.keys():
             raise ArgumentError(
                 f"this is no state of version {_STATE_VERSION} that a SuperbatchDataset has given: {state!r:.80}"
             )
@@ -444,7 +463,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
             )
         self._cursor = _Cursor(**state["cursor"])
         # An epoch that was begun goes on; one that was not begins.
-        self._begun = False
+        self._begun = self._epoch_was_set = False
         self._generation += 1
 
     # -- the end ---------------------------------------------------------------------------------
@@ -474,7 +493,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
         )
 
     def _stop(self) -> None:
-        loaders, self._loaders, self._prefetcher = self._loaders, None, None
+        loaders, self._loaders, self._prefetcher, self._held = self._loaders, None, None, None
         if loaders is not None:
             loaders.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -71,6 +72,7 @@ class Prefetcher:
         self._free = deque(range(slots))
         self._line: deque[_Asked] = deque()  # in the order in which they will be wanted
         self._abandoned: set[Job] = set()
+        self._serials = itertools.count()
         self._next: Place | None = None
 
     def seek(self, place: Place) -> None:
@@ -98,7 +100,8 @@ class Prefetcher:
         """
         self.seek(place)
         deadline = time.monotonic() + self._timeout
-        while self._line[0].filled is None:
+        # Nothing is in line while every slot is with a job that was given up and is being made still.
+        while not self._line or self._line[0].filled is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise LoaderTimeout(
@@ -128,7 +131,7 @@ class Prefetcher:
 
     def _ask(self) -> None:
         while self._free and self._next is not None:
-            job = Job(*self._next, self._free.popleft())
+            job = Job(*self._next, self._free.popleft(), next(self._serials))
             self._line.append(_Asked(job))
             self._next = self._following(self._next)
             self._loaders.submit(job)
