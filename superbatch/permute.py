@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from superbatch.seeds import mix
+
+Bits = npt.NDArray[np.uint64]
 
 _U64 = np.uint64
 _ROUNDS = 6
@@ -17,9 +21,9 @@ def permute(
 ) -> npt.NDArray[np.int64]:
     """Where each index goes in a pseudo-random permutation of ``range(size)``.
 
-    A Feistel network over the next even number of bits, walked until the value falls below ``size``
-    (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). Nothing is stored: the cost
-    is that of the indices asked for, whatever ``size`` is.
+    A Feistel network over the bits that ``size`` needs, walked until the value falls below it: less
+    than twice, on average (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). Nothing
+    is stored: the cost is that of the indices asked for, whatever ``size`` is.
 
     Parameters
     ----------
@@ -43,28 +47,30 @@ def permute(
     values = np.asarray(index).astype(np.uint64)
     sizes = np.broadcast_to(np.asarray(size).astype(np.uint64), values.shape)
     keys = np.broadcast_to(np.asarray(key, dtype=np.uint64), values.shape)
-    # Half of the number of bits that hold size - 1, rounded up, at least one. frexp is exact to
-    # 2**53; above, rounding can only add a bit, which costs a few more walks.
-    bits = np.frexp((np.maximum(sizes, _U64(2)) - _U64(1)).astype(np.float64))[1]
-    half = np.maximum((bits + 1) // 2, 1).astype(np.uint64)
-    out = _feistel(values, half, keys)
+    # Bits that hold size - 1, two at least. frexp is exact to 2**53; above, rounding can only add
+    # a bit, which costs a few more walks.
+    bits = np.frexp((np.maximum(sizes, _U64(4)) - _U64(1)).astype(np.float64))[1]
+    low = (bits // 2).astype(np.uint64)
+    high = bits.astype(np.uint64) - low
+    # A constant for each round and index; those of one key are the same.
+    distinct, which = np.unique(keys, return_inverse=True)
+    rounds = [mix(distinct + _U64((n + 1) * _GOLDEN % 2**64))[which] for n in range(_ROUNDS)]
+    out = _feistel(values, low, high, rounds)
     todo = np.flatnonzero(out >= sizes)
     while todo.size:
-        out[todo] = _feistel(out[todo], half[todo], keys[todo])
+        out[todo] = _feistel(out[todo], low[todo], high[todo], [r[todo] for r in rounds])
         todo = todo[out[todo] >= sizes[todo]]
     return out.astype(np.int64)
 
 
-def _feistel(
-    x: npt.NDArray[np.uint64], half: npt.NDArray[np.uint64], key: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.uint64]:
-    mask = (_U64(1) << half) - _U64(1)
-    left, right = x >> half, x & mask
-    with np.errstate(over="ignore"):
-        for number in range(_ROUNDS):
-            noise = mix(right + mix(key + _U64((number + 1) * _GOLDEN % 2**64)))
-            left, right = right, left ^ (noise & mask)
-    return (left << half) | right
+def _feistel(x: Bits, low: Bits, high: Bits, rounds: Sequence[Bits]) -> Bits:
+    """A permutation of ``range(2**(low + high))``."""
+    left, right = x >> low, x & ((_U64(1) << low) - _U64(1))
+    # The halves change places in each round, and their numbers of bits with them.
+    masks = [(_U64(1) << high) - _U64(1), (_U64(1) << low) - _U64(1)]
+    for number, key in enumerate(rounds):
+        left, right = right, left ^ (mix(right + key) & masks[number % 2])
+    return (left << low) | right
 
 
 def scrambled(index: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.uint64]:
