@@ -9,7 +9,6 @@ windows that a sequence holds, so the cost does not depend on the number of wind
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -71,27 +70,17 @@ class Once:
         return self._unravel(group, item, rank)
 
     def _group(self) -> None:
-        """Sort the sequences by the number of windows they hold along each axis."""
-        per_axis = []
-        for axis in self.axes:
-            items, counts = axis.counts()
-            # Of each distinct count: the items that have it.
-            distinct, inverse = np.unique(counts, return_inverse=True)
-            order = np.argsort(inverse, kind="stable")
-            edges = np.searchsorted(inverse[order], np.arange(len(distinct) + 1))
-            per_axis.append(
-                [
-                    (int(n), items[order[a:b]])
-                    for n, a, b in zip(distinct, edges, edges[1:], strict=False)
-                ]
-            )
-        groups = list(itertools.product(*per_axis))
-        self._widths = np.array([[n for n, _ in g] for g in groups], dtype=np.int64)
-        self._lists = [[items for _, items in g] for g in groups]
-        members = np.array([[len(items) for _, items in g] for g in groups], dtype=np.int64)
-        self._members = members
-        self._size = self._widths.prod(axis=1)
-        count = members.prod(axis=1)
+        """Sort the sequences by the number of windows that they hold along each axis."""
+        per_axis = [axis.groups() for axis in self.axes]
+        shape = tuple(len(groups.each) for groups in per_axis)
+        self._per_axis = per_axis
+        # For each combination: the group along each axis, its items, and the windows of each item.
+        self._along = np.indices(shape, dtype=np.int64).reshape(len(shape), -1)
+        pairs = list(zip(per_axis, self._along, strict=True))
+        self._members = np.stack([groups.number[g] for groups, g in pairs])
+        self._widths = np.stack([groups.each[g] for groups, g in pairs])
+        self._size = self._widths.prod(axis=0)
+        count = self._members.prod(axis=0)
         self._item_base = np.cumsum(count) - count
         self._full = self._size // self.visit
         self._left = self._size - self._full * self.visit
@@ -102,11 +91,12 @@ class Once:
         """Group, sequence within the group, and window within the sequence, of each place."""
         number, offset = np.divmod(place, self.visit)
         complete = self.total // self.visit
-        shuffled = number.copy()
-        inside = number < complete
+        visits, which = np.unique(number, return_inverse=True)
+        inside = visits < complete
         if complete:
             key = seeds.key(seed, "visits", epoch)
-            shuffled[inside] = permute.permute(number[inside], complete, key)
+            visits[inside] = permute.permute(visits[inside], complete, key)
+        shuffled = visits[which]
         full = int(self._full_edges[-1])
         group, item, rank = (np.empty_like(place) for _ in range(3))
 
@@ -124,13 +114,9 @@ class Once:
 
     def _unravel(self, group: Ints, item: Ints, rank: Ints) -> Ints:
         out = np.empty((len(group), len(self.axes)), dtype=np.int64)
-        for column in reversed(range(len(self.axes))):
-            item, member = np.divmod(item, self._members[group, column])
-            rank, step = np.divmod(rank, self._widths[group, column])
-            axis = self.axes[column]
-            sequence = np.empty_like(group)
-            for g in np.unique(group):
-                mine = group == g
-                sequence[mine] = self._lists[g][column][member[mine]]
-            out[:, column] = axis.bounds(sequence)[0] + step
+        for i in reversed(range(len(self.axes))):
+            item, member = np.divmod(item, self._members[i, group])
+            rank, step = np.divmod(rank, self._widths[i, group])
+            sequence = self._per_axis[i].item(self._along[i, group], member)
+            out[:, i] = self.axes[i].bounds(sequence)[0] + step
         return out

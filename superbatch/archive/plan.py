@@ -99,7 +99,7 @@ class Plan:
         self._first = max(batch_size, samples * first // sequences // batch_size * batch_size)
         self._first_sequences = first
         # With room for every sequence there is, samples are drawn straight from all windows.
-        self._all_fit = self._number_of_sequences() <= sequences
+        self._all_fit = math.prod(axis.groups().items for axis in self.axes) <= sequences
         if coverage == "once":
             if world_size > self.total:
                 raise ArgumentError(
@@ -111,13 +111,6 @@ class Plan:
             self._begin = rank * share + min(rank, extra)
             self._mine = share + (rank < extra)
             self._batches = -(-self.total // (batch_size * world_size))
-
-    def _number_of_sequences(self) -> int:
-        """Sequences that own a window; a bound where counting would take long."""
-        product = 1
-        for axis in self.axes:
-            product *= len(axis.counts()[0]) if axis.blocks <= 2 * self.sequences else axis.blocks
-        return product
 
     # -- how many --------------------------------------------------------------------------------
 
@@ -187,8 +180,8 @@ class Plan:
         else:
             return self._drawn(epoch, index, rng)
         owners = np.stack([a.owner(starts[:, i]) for i, a in enumerate(self.axes)], axis=-1)
-        sequences, sequence_of = np.unique(owners, axis=0, return_inverse=True)
-        return self._placed(epoch, index, starts, sequences, sequence_of.reshape(-1))
+        sequences, sequence_of = _distinct(owners)
+        return self._placed(epoch, index, starts, sequences, sequence_of)
 
     def _drawn(self, epoch: int, index: int, rng: np.random.Generator) -> SuperbatchPlan:
         hits = self.hits(epoch, index)
@@ -197,8 +190,8 @@ class Plan:
         share, extra = divmod(size, len(hits))
         counts = np.full(len(hits), share, dtype=np.int64)
         counts[rng.permutation(len(hits))[:extra]] += 1
-        sequences, which = np.unique(hits, axis=0, return_inverse=True)
-        sequence_of = np.repeat(which.reshape(-1), counts)
+        sequences, which = _distinct(hits)
+        sequence_of = np.repeat(which, counts)
         starts = self._inside(sequences[sequence_of], rng)
         return self._placed(epoch, index, starts, sequences, sequence_of)
 
@@ -257,3 +250,18 @@ class Plan:
             order = rng.permutation(len(starts))
             starts, sequence_of = starts[order], sequence_of[order]
         return SuperbatchPlan(epoch, index, starts, sequences, sequence_of)
+
+
+def _distinct(rows: Ints) -> tuple[Ints, Ints]:
+    """The distinct rows, in ascending order, and which of them each row is.
+
+    What ``np.unique(rows, axis=0)`` gives, in a fifth of the time: that one compares rows byte by byte.
+    """
+    code = np.zeros(len(rows), dtype=np.int64)
+    for column in rows.T:
+        values, place = np.unique(column, return_inverse=True)
+        # Ranks below the number of rows, so that a code fits for any number of columns.
+        _, first, code = np.unique(
+            code * len(values) + place, return_index=True, return_inverse=True
+        )
+    return rows[first], code

@@ -15,9 +15,39 @@ import numpy as np
 import numpy.typing as npt
 
 from superbatch.archive.chunks import Chunks
+from superbatch.archive.starts import Starts
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Items along an axis, in groups that own equally many valid windows each.
+
+    Attributes
+    ----------
+    each : int64 array, shape (groups,)
+        Windows that every item of the group owns; several groups may have the same number.
+    number : int64 array, shape (groups,)
+        Items in the group.
+    """
+
+    each: Ints
+    number: Ints
+    _first: Ints
+    _listed: Ints | None
+
+    @property
+    def items(self) -> int:
+        """Items in all groups."""
+        return int(self.number.sum())
+
+    def item(self, group: Ints, member: Ints) -> Ints:
+        """Each member of a group, by its number in the group."""
+        place = self._first[group]
+        # Without a list, a group is a run of items of one kind: interiors or borders.
+        return place + 2 * member if self._listed is None else self._listed[place + member]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +67,8 @@ class Axis:
         Positions that a window covers: the union over the modalities.
     per_sequence : int
         Chunks in a block.
-    starts : int64 array, optional
-        The valid starts, ascending and distinct; None where every start that fits is valid.
+    starts : Starts, optional
+        The valid starts; None where every start that fits is valid.
     weights : float64 array, optional
         A positive weight for each of ``starts``; None for equal weights.
     """
@@ -47,7 +77,7 @@ class Axis:
     chunks: Chunks
     width: int
     per_sequence: int
-    starts: Ints | None = None
+    starts: Starts | None = None
     weights: Floats | None = None
     _cumulative: Floats | None = field(init=False, default=None, repr=False)
 
@@ -70,7 +100,7 @@ class Axis:
 
     def start(self, ordinal: Ints) -> Ints:
         """The start of each valid window, given its number among the valid ones."""
-        return ordinal if self.starts is None else self.starts[ordinal]
+        return ordinal if self.starts is None else self.starts.position(ordinal)
 
     def owner(self, start: Ints) -> Ints:
         """The item that owns each start."""
@@ -92,9 +122,8 @@ class Axis:
         first, last = self.span(item)
         if self.starts is None:
             return first, np.maximum(last + 1, first)
-        low = np.searchsorted(self.starts, first, side="left")
-        high = np.searchsorted(self.starts, last, side="right")
-        return low.astype(np.int64), np.maximum(high, low).astype(np.int64)
+        low, high = self.starts.below(first), self.starts.below(last + 1)
+        return low, np.maximum(high, low)
 
     def locate(self, u: Floats) -> Ints:
         """The window (its number) at each place ``u`` in ``[0, 1)`` of the total weight."""
@@ -109,15 +138,27 @@ class Axis:
         begin, end = self._cumulative[low], self._cumulative[high]
         return self._weighted(begin + rng.random(len(low)) * (end - begin), low, high)
 
-    def counts(self) -> tuple[Ints, Ints]:
-        """All items that own at least one valid window, and how many each owns.
+    def groups(self) -> Groups:
+        """All items that own at least one valid window, sorted by how many each owns.
 
-        Takes time and memory in proportion to the number of blocks.
+        On a regular grid where every start is valid this is arithmetic; else it takes time and
+        memory in proportion to the number of blocks.
         """
+        if self.starts is None and self.chunks.size is not None:
+            # All blocks are alike but the first and that of the last start; those beyond own nothing.
+            last = int(self.chunks.index(self.total - 1)) // self.per_sequence
+            edges = np.unique([0, min(1, last), last, last + 1])
+            first = np.concatenate([2 * edges[:-1], 2 * edges[:-1] + 1])
+            number = np.tile(np.diff(edges), 2)
+            low, high = self.bounds(first)
+            keep = high > low
+            return Groups((high - low)[keep], number[keep], first[keep], None)
         items = np.arange(2 * self.blocks, dtype=np.int64)
         low, high = self.bounds(items)
-        keep = high > low
-        return items[keep], (high - low)[keep]
+        counts = high - low
+        order = np.argsort(counts, kind="stable")[np.count_nonzero(counts <= 0) :]
+        each, place, number = np.unique(counts[order], return_index=True, return_counts=True)
+        return Groups(each, number.astype(np.int64), place.astype(np.int64), items[order])
 
     def _weighted(self, place: Floats, low: Ints | np.int64, high: Ints | np.int64) -> Ints:
         assert self._cumulative is not None

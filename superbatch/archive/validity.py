@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superbatch.archive.align import Dimension, is_time
+from superbatch.archive.starts import Starts
 from superbatch.errors import ArgumentError
 
 Valid = npt.ArrayLike | Callable[[npt.NDArray[Any]], Any] | Sequence[slice]
@@ -23,14 +24,14 @@ class Allowed:
 
     Attributes
     ----------
-    starts : int64 array or None
+    starts : Starts or None
         None: all that fit.
     weights : float64 array or None
     ruled_out : dict of str to int
         How many starts each reason has ruled out, counted one after the other.
     """
 
-    starts: npt.NDArray[np.int64] | None
+    starts: Starts | None
     weights: npt.NDArray[np.float64] | None
     ruled_out: dict[str, int]
 
@@ -69,7 +70,7 @@ def allowed(
         chosen = _weights(dimension, weights, fits)
         apply("weight 0", chosen > 0)
         chosen = chosen[keep]
-    return Allowed(np.flatnonzero(keep).astype(np.int64), chosen, ruled_out)
+    return Allowed(Starts(np.flatnonzero(keep).astype(np.int64)), chosen, ruled_out)
 
 
 def gap_ends(dimension: Dimension) -> npt.NDArray[np.int64] | None:
