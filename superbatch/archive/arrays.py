@@ -14,6 +14,7 @@ from dask.base import is_dask_collection
 from superbatch.archive.chunks import Chunks
 from superbatch.archive.read_cf import Decoder, decoder, plain
 from superbatch.archive.read_config import configure
+from superbatch.archive.read_dask import unwrap_dask
 from superbatch.archive.read_values import DaskReader, NumpyReader, XarrayReader
 from superbatch.archive.read_view import Box, NotPlain, View
 from superbatch.archive.read_xarray import Unwrapped, unwrap
@@ -205,9 +206,7 @@ def _of_xarray(data: xr.DataArray, name: str) -> Array:
     lazy = data.variable._data
     reader: Reader
     try:
-        if is_dask_collection(lazy):
-            raise NotPlain("a Dask graph")
-        found = unwrap(lazy)
+        found = unwrap_dask(lazy) if is_dask_collection(lazy) else unwrap(lazy)
     except NotPlain:
         refuse_dtype(data.dtype, name)
         if isinstance(lazy, np.ndarray):

@@ -49,7 +49,7 @@ class View:
         return seen
 
     def index(self, key: Sequence[Any]) -> View:
-        """The view of what ``array[key]`` gives, with one slice, int or even 1-d array a dimension.
+        """The view of what ``array[key]`` gives, with a slice, range, int or even 1-d array a dimension.
 
         Raises
         ------
@@ -104,6 +104,13 @@ class View:
         """The same view with its dimensions in another order."""
         return View(self.axes, tuple(self.order[axis] for axis in order))
 
+    def on(self, inner: View) -> View:
+        """This view of what another view shows, as a view of the array under both."""
+        placed = inner.index(self.axes)
+        kept = [axis for axis, seen in enumerate(self.axes) if isinstance(seen, range)]
+        order = (None if axis is None else placed.order[kept.index(axis)] for axis in self.order)
+        return View(placed.axes, tuple(order))
+
     def chunks(self, stored: Sequence[Chunks]) -> tuple[Chunks, ...]:
         """The chunk borders of the stored axes, as seen along each dimension of the view."""
         return tuple(
@@ -154,6 +161,11 @@ def _one_axis(item: np.ndarray[Any, Any]) -> tuple[int | None, np.ndarray[Any, A
 def _take(along: range, item: Any) -> range | int:
     if isinstance(item, slice):
         return along[item]
+    if isinstance(item, range):
+        if len(item) == 0:
+            return along[:0]
+        first, stride = along[item[0]], along.step * item.step
+        return range(first, first + stride * len(item), stride)
     if isinstance(item, np.ndarray) and item.ndim == 1:
         return _take_even(along, item)
     return along[int(item)]
