@@ -9,6 +9,8 @@ machines, and what was drawn before, change nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -41,14 +43,18 @@ def generator(seed: int, purpose: str, *coordinates: int) -> np.random.Generator
     >>> int(generator(0, "hits", 3, 1).integers(100)) == int(generator(0, "hits", 3, 1).integers(100))
     True
     """
-    entropy = (seed, PURPOSES.index(purpose), *coordinates)
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
+    return np.random.Generator(np.random.Philox(_sequence(seed, purpose, coordinates)))
 
 
 def key(seed: int, purpose: str, *coordinates: int) -> int:
     """One 64-bit key for the hashes below, derived as :func:`generator` derives its state."""
-    entropy = (seed, PURPOSES.index(purpose), *coordinates)
-    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
+    return int(_sequence(seed, purpose, coordinates).generate_state(1, np.uint64)[0])
+
+
+def _sequence(seed: int, purpose: str, coordinates: Sequence[int]) -> np.random.SeedSequence:
+    # The coordinates go into the spawn key: in the entropy a seed beyond 32 bits would run into
+    # them, and zeros at the end would not count.
+    return np.random.SeedSequence(seed, spawn_key=(PURPOSES.index(purpose), *coordinates))
 
 
 def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
