@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from superbatch.errors import ArgumentError
 
@@ -20,16 +21,16 @@ def parse_bytes(value: str | int) -> int:
     >>> parse_bytes("1.5 GB"), parse_bytes("2KiB"), parse_bytes(7)
     (1500000000, 2048, 7)
     """
-    if isinstance(value, int) and not isinstance(value, bool):
-        number, unit = float(value), ""
-    else:
-        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(value))
-        if match is None or match[2].upper() not in _UNITS:
-            raise ArgumentError(f'{value!r} is not a number of bytes: write one such as "8GB"')
-        number, unit = float(match[1]), match[2].upper()
-    if number <= 0:
-        raise ArgumentError(f'{value!r} is not a number of bytes: write one such as "8GB"')
-    return int(number * _UNITS[unit])
+    wrong = ArgumentError(f'{value!r:.60} is not a number of bytes: write one such as "8GB"')
+    if isinstance(value, bool):
+        raise wrong
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(value))
+    if match is None or match[2].upper() not in _UNITS:
+        raise wrong
+    number = int(Fraction(match[1]) * _UNITS[match[2].upper()])
+    if not 1 <= number < 2**63:
+        raise wrong
+    return number
 
 
 def oom_kills() -> int:
