@@ -40,7 +40,7 @@ class Starts:
     def position(self, ordinal: Ints) -> Ints:
         """The position of each, given its number."""
         run = np.searchsorted(self._before, ordinal, side="right") - 1
-        return self._first[run] + (ordinal - self._before[run])
+        return np.asarray(self._first[run] + (ordinal - self._before[run]), dtype=np.int64)
 
     def below(self, position: Ints) -> Ints:
         """How many lie below each position."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import brute
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from superbatch.archive.chunks import Chunks
 from superbatch.archive.coverage import Once
 from superbatch.archive.sequences import Axis
+from tests import brute
 
 
 def once(lines, visit, shuffle=True) -> Once:

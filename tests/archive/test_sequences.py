@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import tracemalloc
 
-import brute
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from superbatch.archive.chunks import Chunks
 from superbatch.archive.sequences import Axis
 from superbatch.archive.starts import Starts
+from tests import brute
 
 
 @given(brute.lines())
