@@ -39,7 +39,8 @@ class Filled:
     samples : int
         Rows of the slot that hold a sample.
     load_seconds, plan_seconds, graph_seconds : float
-        The whole superbatch, its plan, and building and submitting its graph.
+        The whole superbatch (from its start, or from the end of the one before where that came later),
+        its plan, and building and submitting its graph.
     read_seconds, cut_seconds : float
         Time spent in ``load`` and in ``sample`` tasks, summed over threads.
     decoded_bytes : int

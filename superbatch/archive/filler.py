@@ -52,6 +52,7 @@ class ArchiveFiller:
         if dask_address is not None:
             self._remote = self.client.scatter(cutter, broadcast=True, hash=False)
         self._held: dict[Key, Future[Any]] = {}
+        self.finished = 0.0  # when the latest superbatch was
         # Sequences stay in memory where the next superbatch draws from them again, and where
         # samples may have to be drawn once more.
         self._keeps = plan.coverage == "random" and plan.replaced < plan.sequences
@@ -126,8 +127,12 @@ class Filling:
                 self._redraw(rejected)
         finally:
             gr.slots.pop(self.name, None)
-        self.filled.ended = time.monotonic()
-        return self.filled
+        filled, filler = self.filled, self.filler
+        filled.ended = time.monotonic()
+        # While the one before was not finished, the threads worked on that one.
+        filled.load_seconds = filled.ended - max(filled.began, filler.finished)
+        filler.finished = filled.ended
+        return filled
 
     def _collect(self, samples: list[Future[Any]]) -> Ints:
         """Wait for the samples; the rows that were rejected."""
