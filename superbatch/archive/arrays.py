@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -168,7 +169,8 @@ def as_array(data: Any, name: str) -> Array:
         Integers that are packed by ``scale_factor`` and ``add_offset`` become float32. Times are
         int64 nanoseconds. Values are those that the DataArray itself shows, with one exception:
         zeros stay zeros where Zarr format 2 metadata has ``fill_value`` 0, its default, and no
-        attribute names 0 as ``_FillValue`` or ``missing_value``.
+        attribute names 0 as ``_FillValue`` or ``missing_value``. Values in memory, and those that
+        come through xarray or Dask, are taken as they are; a warning says so where it shows.
 
     Raises
     ------
@@ -209,6 +211,7 @@ def _of_xarray(data: xr.DataArray, name: str) -> Array:
         found = unwrap_dask(lazy) if is_dask_collection(lazy) else unwrap(lazy)
     except NotPlain:
         refuse_dtype(data.dtype, name)
+        _warn_of_hidden_zeros(data, name)
         if isinstance(lazy, np.ndarray):
             reader = NumpyReader(lazy)
         elif is_dask_collection(lazy):
@@ -263,3 +266,17 @@ def _zero_is_data(found: Unwrapped) -> bool:
         return False
     missing: Any = attributes.get("missing_value", ())
     return "_FillValue" not in attributes and 0 not in np.ravel(missing)
+
+
+def _warn_of_hidden_zeros(data: xr.DataArray, name: str) -> None:
+    """Warn where values come through xarray and it took Zarr's default for a missing value."""
+    encoding = data.encoding
+    # Only variables of Zarr format 3 have a serializer.
+    format2 = "compressors" in encoding and "serializer" not in encoding
+    if format2 and encoding.get("_FillValue") == 0 and data.dtype.kind == "f":
+        warnings.warn(
+            f"{name} shows stored zeros as NaN, since xarray takes the fill_value of Zarr format 2 "
+            "for a missing value: open the store with use_zarr_fill_value_as_mask=False"
+            " if zeros are data",
+            stacklevel=4,
+        )
