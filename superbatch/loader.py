@@ -77,13 +77,15 @@ def main(connection_fd: int, token_fd: int, lock_fd: int) -> None:
         error.add_note("while a loader unpacked the source, its transform and its arrays")
         connection.send(("failure", None, Failure.of(error)))
         return
-    threading.Thread(target=_watch_parent, args=(setup.parent,), daemon=True).start()
     jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
     cancelled: set[Job] = set()
     threading.Thread(target=_receive, args=(connection, jobs, cancelled), daemon=True).start()
     job: Job | None = None
     try:
         filler = setup.feed.open()
+        threading.Thread(
+            target=_watch, args=(setup.parent, filler, connection), daemon=True
+        ).start()
         gc.freeze()  # what has been imported stays: collections need not look at it again
         for job, filling in _started(jobs, cancelled, filler, setup.sender):
             if filling is None:
@@ -164,8 +166,16 @@ def _receive(
             os._exit(0)
 
 
-def _watch_parent(parent: int) -> None:
-    """End with the training process even where somebody else inherited its end of the connection."""
+def _watch(parent: int, filler: Filler, connection: Connection) -> None:
+    """End with the training process even where somebody else inherited its end of the connection;
+
+    and say so where something hangs: nobody else can.
+    """
     while os.getppid() == parent:
         time.sleep(0.5)
+        stuck = filler.stuck()
+        if stuck is not None:
+            with contextlib.suppress(OSError):
+                connection.send(("failure", None, Failure.of(stuck)))
+            break
     os._exit(0)

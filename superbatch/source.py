@@ -50,7 +50,13 @@ class Filled:
     loaded : int
         Blocks that were read for it, the others being in memory still.
     rejected, retried : int
-        Samples that ``reject`` turned down, and how many of them were drawn again.
+        Samples that ``reject`` turned down, and samples that were drawn again.
+    unread : int
+        Samples that touch a chunk which could not be read.
+    read_retries : int
+        Reads that failed and were tried again.
+    bad : list of str
+        What could not be read, and why.
     began, ended : float
         ``time.monotonic()`` of the machine.
     """
@@ -66,6 +72,9 @@ class Filled:
     loaded: int = 0
     rejected: int = 0
     retried: int = 0
+    unread: int = 0
+    read_retries: int = 0
+    bad: list[str] = field(default_factory=list)
     began: float = 0.0
     ended: float = 0.0
     extra: dict[str, float] = field(default_factory=dict)
@@ -83,6 +92,9 @@ class Filler(Protocol):
 
     def start(self, epoch: int, index: int, slot: Slot) -> Filling:
         """Begin to fill a slot with superbatch ``index`` of ``epoch``."""
+
+    def stuck(self) -> Exception | None:
+        """What hangs, if something does; asked now and then from another thread."""
 
     def close(self) -> None:
         """Let go of all that is held."""

@@ -11,6 +11,8 @@ from superbatch.source import Filled
 
 # Events of the time line that are kept; older ones are dropped.
 _EVENTS = 20_000
+# Chunks that could not be read are named up to this many.
+_NAMED = 100
 
 
 @dataclass
@@ -42,7 +44,15 @@ class Stats:
     loaded_blocks, sequences : int
         Blocks that were read, and sequences that samples were cut from.
     rejected, retried : int
-        Samples turned down by ``reject``, and drawn again.
+        Samples turned down by ``reject``, and samples drawn again.
+    unread : int
+        Samples left out because a chunk could not be read.
+    read_retries : int
+        Reads that failed and were tried again.
+    bad_chunks : list of str
+        What could not be read and why, the first 100.
+    read_seconds : float
+        Sum over threads: reading and decompressing.
     restarts : int
         Loaders that were replaced.
     timeline : list of (kind, begin, end)
@@ -69,7 +79,11 @@ class Stats:
     sequences: int = 0
     rejected: int = 0
     retried: int = 0
+    unread: int = 0
+    read_retries: int = 0
+    read_seconds: float = 0.0
     restarts: int = 0
+    bad_chunks: list[str] = field(default_factory=list, repr=False)
     timeline: list[tuple[str, float, float]] = field(default_factory=list, repr=False)
 
     @property
@@ -97,7 +111,8 @@ class Stats:
     def as_dict(self) -> dict[str, float]:
         """All numbers, for TensorBoard, W&B or ``self.log``; the time line is left out."""
         numbers: dict[str, Any] = asdict(self)
-        numbers.pop("timeline")
+        for name in ("timeline", "bad_chunks"):
+            numbers.pop(name)
         for name in ("stall_fraction", "fresh_per_second", "iterations_per_second", "replay_ratio"):
             numbers[name] = getattr(self, name)
         return numbers
@@ -144,6 +159,11 @@ class Meter:
         stats.sequences += filled.sequences
         stats.rejected += filled.rejected
         stats.retried += filled.retried
+        stats.unread += filled.unread
+        stats.read_retries += filled.read_retries
+        stats.read_seconds += filled.read_seconds
+        stats.bad_chunks += [b for b in filled.bad if b not in stats.bad_chunks]
+        del stats.bad_chunks[_NAMED:]
         self._event("load", filled.began, filled.ended)
 
     def batch(self, samples: int, fresh: bool) -> None:
@@ -168,7 +188,11 @@ class Meter:
 
     def snapshot(self) -> Stats:
         """The counts as they are now; they do not change any more."""
-        return replace(self._stats, timeline=list(self._events))
+        return replace(
+            self._stats,
+            timeline=list(self._events),
+            bad_chunks=list(self._stats.bad_chunks),
+        )
 
     def _event(self, kind: str, begin: float, end: float) -> None:
         zero = self._zero or 0.0

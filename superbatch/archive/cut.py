@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from superbatch.archive.arrays import Array
 from superbatch.archive.boxes import Box
+from superbatch.archive.patience import Loaded, Patience, spell
 from superbatch.archive.sequences import Axis
 from superbatch.errors import SuperbatchError
 
@@ -44,6 +45,36 @@ class Cut:
 
 
 @dataclass
+class Report:
+    """What became of the samples of one sequence.
+
+    Attributes
+    ----------
+    rejected : int64 array
+        Rows whose samples ``reject`` turned down; they hold nothing of use.
+    unread : int64 array
+        Rows whose samples could not be read; likewise.
+    bad : list of str
+        What could not be read, and why.
+    retries : int
+        Reads that were tried again.
+    seconds, read_seconds : float
+        Time spent on cutting, and on reading the blocks.
+    windows, rows :
+        The samples and their rows, where they have to travel.
+    """
+
+    rejected: Ints
+    unread: Ints
+    bad: list[str] = field(default_factory=list)
+    retries: int = 0
+    seconds: float = 0.0
+    read_seconds: float = 0.0
+    windows: Mapping[str, npt.NDArray[Any]] | None = None
+    rows: Ints | None = None
+
+
+@dataclass
 class Cutter:
     """Cuts the samples of one sequence, transforms them and writes them to their rows.
 
@@ -69,6 +100,12 @@ class Cutter:
     transform: Transform | None = None
     reject: Reject | None = None
     fields: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]] = field(default_factory=dict)
+    patience: Patience = field(default_factory=Patience)
+
+    @property
+    def drops(self) -> bool:
+        """Whether samples may turn out not to be there."""
+        return self.reject is not None or self.patience.skip
 
     def boxes(self, items: Ints) -> list[list[Box]]:
         """The whole chunks that hold the windows of each sequence: for each sequence, a box of each array.
@@ -109,39 +146,42 @@ class Cutter:
 
     def cut(
         self,
-        blocks: Sequence[npt.NDArray[Any]],
+        blocks: Sequence[Loaded],
         boxes: Sequence[Box],
         starts: Ints,
         rows: Ints,
         slot: Mapping[str, npt.NDArray[Any]],
-    ) -> Ints:
+        new: Sequence[bool],
+    ) -> Report:
         """Write the samples at ``starts`` into the ``rows`` of a slot.
 
-        Returns
-        -------
-        int64 array
-            The rows whose samples were rejected; they hold nothing of use.
+        ``new`` says of each block whether the report is to tell how it was read.
         """
-        if self.transform is None and self.reject is None:
-            for cut in self.cuts:
-                array, block, out = self.arrays[cut.array], blocks[cut.array], slot[cut.name]
-                corner = self._corners(cut, boxes[cut.array], starts).tolist()
-                size = cut.size
-                for row, at in zip(rows.tolist(), corner, strict=True):
-                    place = tuple(slice(a, a + n) for a, n in zip(at, size, strict=True))
-                    array.decode(block[place], out[row])
-            return np.empty(0, dtype=np.int64)
-        rejected = []
+        report = Report(np.empty(0, np.int64), np.empty(0, np.int64))
+        for block, tell in zip(blocks, new, strict=True):
+            if tell:
+                report.retries += block.retries
+                report.read_seconds += block.seconds
+                report.bad += [f"{spell(box)}: {reason}" for box, reason in block.bad]
         corners = [self._corners(cut, boxes[cut.array], starts) for cut in self.cuts]
+        if any(block.bad for block in blocks):
+            good = self._readable(blocks, boxes, corners)
+            report.unread = rows[~good]
+            starts, rows, corners = starts[good], rows[good], [c[good] for c in corners]
+        data = [block.data for block in blocks]
+        if self.transform is None and self.reject is None:
+            for cut, corner in zip(self.cuts, corners, strict=True):
+                array, values, out = self.arrays[cut.array], data[cut.array], slot[cut.name]
+                for row, at in zip(rows.tolist(), corner.tolist(), strict=True):
+                    array.decode(values[_window(at, cut.size)], out[row])
+            return report
+        rejected = []
         for number, row in enumerate(rows.tolist()):
             sample = {}
             for cut, corner in zip(self.cuts, corners, strict=True):
                 array = self.arrays[cut.array]
-                place = tuple(
-                    slice(a, a + n) for a, n in zip(corner[number].tolist(), cut.size, strict=True)
-                )
                 value = np.empty(cut.size, array.dtype)
-                array.decode(blocks[cut.array][place], value)
+                array.decode(data[cut.array][_window(corner[number].tolist(), cut.size)], value)
                 sample[cut.name] = value
             try:
                 if self.reject is not None and self.reject(sample):
@@ -151,7 +191,21 @@ class Cutter:
             except Exception as error:
                 error.add_note(f"at the sample with its anchor at {self.where(starts[number])}")
                 raise
-        return np.array(rejected, dtype=np.int64)
+        report.rejected = np.array(rejected, dtype=np.int64)
+        return report
+
+    def _readable(
+        self, blocks: Sequence[Loaded], boxes: Sequence[Box], corners: Sequence[Ints]
+    ) -> npt.NDArray[np.bool_]:
+        """Which samples touch nothing that could not be read."""
+        good = np.ones(len(corners[0]), dtype=bool)
+        for cut, corner in zip(self.cuts, corners, strict=True):
+            for bad, _ in blocks[cut.array].bad:
+                low = np.array([b[0] - o[0] for b, o in zip(bad, boxes[cut.array], strict=True)])
+                high = np.array([b[1] - o[0] for b, o in zip(bad, boxes[cut.array], strict=True)])
+                touches = (corner < high) & (corner + np.array(cut.size) > low)
+                good &= ~touches.all(axis=1)
+        return good
 
     def finish(self, sample: Sample) -> Mapping[str, npt.NDArray[Any]]:
         """The sample after ``transform``, as arrays."""
@@ -202,3 +256,7 @@ class Cutter:
             base = cut.offset[dim] - box[dim][0]
             corners[:, dim] = base if axis is None else starts[:, axis] + base
         return corners
+
+
+def _window(corner: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(a, a + n) for a, n in zip(corner, size, strict=True))

@@ -15,6 +15,7 @@ from superbatch.archive import graph as gr
 from superbatch.archive.client import connect
 from superbatch.archive.cut import Cutter
 from superbatch.archive.graph import Graph, Key
+from superbatch.archive.patience import reads
 from superbatch.archive.plan import Plan, SuperbatchPlan
 from superbatch.archive.read_config import configure
 from superbatch.errors import SuperbatchError
@@ -69,7 +70,7 @@ class ArchiveFiller:
         name = f"{self.name}-{next(_numbers)}"
         gr.slots[name] = slot
         graph = gr.build(self.name, self.cutter, plan, name, self._held, self._remote)
-        keep = self._keeps or self.cutter.reject is not None
+        keep = self._keeps or self.cutter.drops
         loads, samples = self._submit(graph, keep)
         filled = Filled(
             samples=len(plan.starts),
@@ -82,6 +83,15 @@ class ArchiveFiller:
         )
         self._held = loads if self._keeps else {}
         return Filling(self, plan, name, slot, loads, samples, filled)
+
+    def stuck(self) -> SuperbatchError | None:
+        """A read that has been under way for too long; Dask's threads cannot be interrupted."""
+        hanging = reads.stuck(self.cutter.patience.timeout)
+        if hanging is None:
+            return None
+        return SuperbatchError(
+            f"a read hangs: {hanging}; check the store, or raise read_timeout={self.cutter.patience.timeout:g}"
+        )
 
     def close(self) -> None:
         """Let go of the sequences in memory, and of the client."""
@@ -122,9 +132,9 @@ class Filling:
             What a task failed with, as it was.
         """
         try:
-            rejected = self._collect(self.samples)
-            if self.filler.cutter.reject is not None:
-                self._redraw(rejected)
+            dropped = self._collect(self.samples)
+            if self.filler.cutter.drops:
+                self._redraw(dropped)
         finally:
             gr.slots.pop(self.name, None)
         filled, filler = self.filled, self.filler
@@ -135,63 +145,73 @@ class Filling:
         return filled
 
     def _collect(self, samples: list[Future[Any]]) -> Ints:
-        """Wait for the samples; the rows that were rejected."""
+        """Wait for the samples; the rows that hold none, rejected or not readable."""
         slot, filled = self.slot, self.filled
-        rejected = []
+        dropped = []
         for future in as_completed(samples, loop=self.filler.client.loop):
-            result = future.result()
-            if isinstance(result, Failure):
+            report = future.result()
+            if isinstance(report, Failure):
                 self.filler.client.cancel(samples)
-                raise result.error()
-            filled.cut_seconds += result.seconds
-            if result.windows is not None:
-                for name, values in result.windows.items():
-                    slot[name][result.rows] = values
-            rejected.append(result.rejected)
+                raise report.error()
+            filled.cut_seconds += report.seconds
+            filled.read_seconds += report.read_seconds
+            filled.read_retries += report.retries
+            filled.rejected += len(report.rejected)
+            filled.unread += len(report.unread)
+            filled.bad += report.bad
+            if report.windows is not None:
+                for name, values in report.windows.items():
+                    slot[name][report.rows] = values
+            dropped += [report.rejected, report.unread]
             future.release()
-        return np.concatenate(rejected) if rejected else np.empty(0, dtype=np.int64)
+        return np.concatenate(dropped) if dropped else np.empty(0, dtype=np.int64)
 
-    def _redraw(self, rejected: Ints) -> None:
-        """Draw rejected samples again, then close the gaps that are left.
+    def _redraw(self, dropped: Ints) -> None:
+        """Draw samples that were dropped again, then close the gaps that are left.
 
         They are drawn again from all sequences of the superbatch, not from their own alone: else
         sequences with few acceptable windows would count for more than they hold.
         """
-        plan, filled = self.plan, self.filled
-        filled.rejected += len(rejected)
+        filled = self.filled
         if self.filler.plan.coverage == "random":
             for attempt in range(ATTEMPTS):
-                if not len(rejected):
+                if not len(dropped):
                     break
-                rejected = np.sort(rejected)
-                starts, sequence_of = self.filler.plan.again(plan, rejected, attempt)
-                filled.retried += len(rejected)
-                tasks = []
-                boxes = self.filler.cutter.boxes(plan.sequences)
-                for sequence in np.unique(sequence_of):
-                    mine = sequence_of == sequence
-                    keys = list(enumerate(boxes[sequence]))
-                    tasks.append(
-                        gr.sample_task(
-                            self.filler.name,
-                            self.name,
-                            keys,
-                            self.loads,
-                            starts[mine],
-                            rejected[mine],
-                            self.filler._remote,
-                        )
-                    )
-                futures = self.filler.client.compute(tasks, optimize_graph=False, priority=1)
-                rejected = self._collect(futures)
-                filled.rejected += len(rejected)
-        if len(rejected) == filled.samples:
-            raise SuperbatchError(
-                f"reject turned down all {filled.rejected} samples that were drawn for superbatch {plan.index}: "
-                f"let it pass more, or rule places out beforehand with valid="
+                filled.retried += len(dropped)
+                dropped = self._collect(self._again(np.sort(dropped), attempt))
+        if len(dropped) == filled.samples:
+            what = (
+                f"reject turned down {filled.rejected}" if filled.rejected else "none could be read"
             )
-        _close_gaps(self.slot, filled.samples, rejected)
-        filled.samples -= len(rejected)
+            bad = f", the first because of {filled.bad[0]}" if filled.bad else ""
+            raise SuperbatchError(
+                f"no sample is left of superbatch {self.plan.index}: of {filled.samples + filled.retried} drawn, "
+                f"{what}{bad}; let reject pass more, or rule places out beforehand with valid="
+            )
+        _close_gaps(self.slot, filled.samples, dropped)
+        filled.samples -= len(dropped)
+
+    def _again(self, rows: Ints, attempt: int) -> list[Future[Any]]:
+        """Have new samples drawn for some rows."""
+        filler, plan = self.filler, self.plan
+        starts, sequence_of = filler.plan.again(plan, rows, attempt)
+        boxes = filler.cutter.boxes(plan.sequences)
+        tasks = []
+        for sequence in np.unique(sequence_of):
+            mine = sequence_of == sequence
+            tasks.append(
+                gr.sample_task(
+                    filler.name,
+                    self.name,
+                    list(enumerate(boxes[sequence])),
+                    self.loads,
+                    starts[mine],
+                    rows[mine],
+                    filler._remote,
+                )
+            )
+        futures: list[Future[Any]] = filler.client.compute(tasks, optimize_graph=False, priority=1)
+        return futures
 
 
 def _close_gaps(slot: Slot, samples: int, gaps: Ints) -> None:

@@ -18,14 +18,15 @@ import numpy.typing as npt
 from dask.delayed import Delayed
 
 from superbatch.archive import boxes as bx
+from superbatch.archive import patience
 from superbatch.archive.boxes import Box
 from superbatch.archive.buffers import Buffers
-from superbatch.archive.cut import Cutter
+from superbatch.archive.cut import Cutter, Report
+from superbatch.archive.patience import Loaded
 from superbatch.archive.plan import SuperbatchPlan
 from superbatch.failure import Failure
 
 Ints = npt.NDArray[np.int64]
-Block = npt.NDArray[Any]
 Slot = Mapping[str, npt.NDArray[Any]]
 
 # What tasks look up: the cutter of each source that is open in this process, and the slot that is
@@ -35,19 +36,6 @@ slots: dict[str, Slot] = {}
 buffers = Buffers()
 
 Key = tuple[int, Box]  # array, box
-
-
-@dataclass
-class Report:
-    """What one ``sample`` task did."""
-
-    rejected: Ints
-    seconds: float = 0.0
-    begin: float = 0.0
-    end: float = 0.0
-    bytes_read: int = 0
-    windows: Slot | None = None
-    rows: Ints | None = None
 
 
 @dataclass
@@ -72,45 +60,52 @@ class Reading:
 class Cutting:
     """What a ``sample`` task is to cut."""
 
-    __slots__ = ("boxes", "name", "rows", "slot", "starts")
+    __slots__ = ("boxes", "name", "new", "rows", "slot", "starts")
 
     def __init__(
-        self, name: str, slot: str, boxes: tuple[Box, ...], starts: Ints, rows: Ints
+        self,
+        name: str,
+        slot: str,
+        boxes: tuple[Box, ...],
+        new: tuple[bool, ...],
+        starts: Ints,
+        rows: Ints,
     ) -> None:
         self.name, self.slot, self.boxes = name, slot, boxes
+        self.new = new  # of each block: whether this task is the one to report how it was read
         self.starts, self.rows = starts, rows
 
 
-def load(reading: Reading, cutter: Cutter | None, *sources: Block | Failure) -> Block | Failure:
+def load(reading: Reading, cutter: Cutter | None, *sources: Loaded | Failure) -> Loaded | Failure:
     """Read a block; what other blocks hold already is copied from them.
 
     ``cutter`` is None in the loader's own process, which looks it up; on a worker of a given
     cluster, it has come along.
     """
     try:
-        stored = (cutter or cutters[reading.name]).arrays[reading.array]
-        box = reading.box
-        block = buffers.empty(bx.shape(box), stored.raw_dtype)
+        began = time.monotonic()
+        used = cutter or cutters[reading.name]
+        stored, box = used.arrays[reading.array], reading.box
+        loaded = Loaded(buffers.empty(bx.shape(box), stored.raw_dtype))
+        block = loaded.data
         covered = []
-        for other, data in zip(reading.sources, sources, strict=True):
-            if isinstance(data, Failure):
-                return data
+        for other, source in zip(reading.sources, sources, strict=True):
+            if isinstance(source, Failure):
+                return source
             shared = bx.intersection(box, other)
             if shared is not None:
-                block[bx.slices(shared, box)] = data[bx.slices(shared, other)]
+                block[bx.slices(shared, box)] = source.data[bx.slices(shared, other)]
                 covered.append(shared)
+                loaded.bad += source.bad
         for part in bx.remainder(box, covered):
-            target = block[bx.slices(part, box)]
-            if target.flags.c_contiguous:
-                stored.read(part, out=target)
-            else:
-                target[...] = stored.read(part)
-        return block
+            patience.read(stored, part, block, box, used.patience, loaded)
+        loaded.seconds = time.monotonic() - began
+        return loaded
     except Exception as error:
         return Failure.of(error)
 
 
-def sample(cutting: Cutting, cutter: Cutter | None, *blocks: Block | Failure) -> Report | Failure:
+def sample(cutting: Cutting, cutter: Cutter | None, *blocks: Loaded | Failure) -> Report | Failure:
     """Cut the samples of one sequence straight into the slot.
 
     On a worker of a given cluster they are cut into memory of their own, and travel back: the
@@ -118,9 +113,11 @@ def sample(cutting: Cutting, cutter: Cutter | None, *blocks: Block | Failure) ->
     """
     try:
         begin = time.monotonic()
+        loaded = []
         for block in blocks:
             if isinstance(block, Failure):
                 return block
+            loaded.append(block)
         rows = cutting.rows
         if cutter is None:
             at, slot = rows, slots[cutting.slot]
@@ -131,11 +128,12 @@ def sample(cutting: Cutting, cutter: Cutter | None, *blocks: Block | Failure) ->
                 for name, (shape, dtype) in cutter.fields.items()
             }
         used = cutter or cutters[cutting.name]
-        rejected = used.cut(blocks, cutting.boxes, cutting.starts, at, slot)  # type: ignore[arg-type]
-        seconds = time.monotonic() - begin
-        if cutter is None:
-            return Report(rejected, seconds)
-        return Report(rows[rejected], seconds, windows=slot, rows=rows)
+        report = used.cut(loaded, cutting.boxes, cutting.starts, at, slot, cutting.new)
+        report.seconds = time.monotonic() - begin
+        if cutter is not None:
+            report.rejected, report.unread = rows[report.rejected], rows[report.unread]
+            report.windows, report.rows = slot, rows
+        return report
     except Exception as error:
         return Failure.of(error)
 
@@ -179,10 +177,13 @@ def build(
                 if graph.loads[key] is None:
                     graph.loads[key] = _load(name, cutter, key, placed[key[0]], graph, remote)
                 placed[key[0]].append(key)
+    unreported = graph.loads.keys() - held.keys()
     for rows, keys in zip(plan.rows(), needed, strict=True):
         if len(rows):
+            new = tuple(key in unreported for key in keys)
+            unreported -= set(keys)
             graph.samples.append(
-                sample_task(name, slot, keys, graph.loads, plan.starts[rows], rows, remote)
+                sample_task(name, slot, keys, graph.loads, plan.starts[rows], rows, remote, new)
             )
     return graph
 
@@ -195,12 +196,12 @@ def sample_task(
     starts: Ints,
     rows: Ints,
     remote: Any,
+    new: tuple[bool, ...] | None = None,
 ) -> Delayed:
     """One ``sample`` task on blocks that are loaded, or will be."""
     boxes = tuple(box for _, box in keys)
-    return _task(
-        sample, Cutting(name, slot, boxes, starts, rows), remote, *(loads[key] for key in keys)
-    )
+    cutting = Cutting(name, slot, boxes, new or (False,) * len(boxes), starts, rows)
+    return _task(sample, cutting, remote, *(loads[key] for key in keys))
 
 
 def _load(

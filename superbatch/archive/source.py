@@ -13,6 +13,7 @@ import numpy.typing as npt
 from superbatch.archive import boxes as bx
 from superbatch.archive.align import Grid, align, is_time
 from superbatch.archive.cut import Cutter, Reject, Sample, Transform
+from superbatch.archive.patience import Patience
 from superbatch.archive.plan import Plan
 from superbatch.archive.sequences import Axis
 from superbatch.archive.validity import Allowed, allowed
@@ -69,6 +70,16 @@ class ArchiveSource:
     memory : str or int, optional
         A limit such as ``"8GB"``: ``samples`` and ``sequences`` are scaled together to the most that fits.
 
+    on_error : {"raise", "skip"}
+        What to do where a chunk cannot be read, after the retries: raise what the store or the codec
+        raised, or leave out the samples that touch it, as ``reject`` does, and name it in ``stats()``.
+        A chunk that is absent is no error: by Zarr's definition it holds the fill value.
+    retries : int
+        How often a read is tried again after an error that may pass, such as a connection that broke:
+        after 0.2, 0.4, 0.8 s and so on.
+    read_timeout : float
+        Seconds after which one read counts as hanging: an error then names it.
+
     Raises
     ------
     ArgumentError
@@ -98,6 +109,9 @@ class ArchiveSource:
         reject: Reject | None = None,
         transform: Transform | None = None,
         memory: str | int | None = None,
+        on_error: str = "raise",
+        retries: int = 3,
+        read_timeout: float = 120.0,
     ) -> None:
         _check_windows(windows)
         _positive("samples", samples)
@@ -123,6 +137,21 @@ class ArchiveSource:
                 raise TypeError(
                     f"{name}={function!r} is not callable: write a function of a sample"
                 )
+        if on_error not in ("raise", "skip"):
+            raise ArgumentError(f'on_error={on_error!r} is not known: write "raise" or "skip"')
+        if isinstance(retries, bool) or not isinstance(retries, (int, np.integer)) or retries < 0:
+            raise ArgumentError(
+                f"retries={retries!r} is not a number of tries: write an int, 0 or more"
+            )
+        if (
+            isinstance(read_timeout, bool)
+            or not isinstance(read_timeout, (int, float))
+            or not read_timeout > 0
+        ):
+            raise ArgumentError(
+                f"read_timeout={read_timeout!r} is not a time: write a number of seconds above 0"
+            )
+        self._patience = Patience(int(retries), on_error == "skip", float(read_timeout))
         if samples < sequences:
             sequences = samples
         self.samples, self.sequences = int(samples), int(sequences)
@@ -147,9 +176,10 @@ class ArchiveSource:
                 f"batch_size={batch_size} is larger than the superbatch of samples={samples}: write "
                 f"batch_size={samples} or less, or samples={batch_size} or more"
             )
-        if self.reject is not None and self.coverage == "once" and settings.world_size > 1:
+        if self._cutter.drops and self.coverage == "once" and settings.world_size > 1:
+            name = "reject" if self.reject is not None else 'on_error="skip"'
             raise ArgumentError(
-                'reject with coverage="once" would give the ranks unequal numbers of batches: use '
+                f'{name} with coverage="once" would give the ranks unequal numbers of batches: use '
                 'valid= to rule windows out beforehand, or coverage="random"'
             )
         first = max(1, _FIRST_BYTES // max(1, self.sequence_bytes))
@@ -248,6 +278,7 @@ class ArchiveSource:
             self.transform,
             self.reject,
             {cut.name: (cut.size, self.grid.arrays[cut.array].dtype) for cut in self.grid.cuts},
+            self._patience,
         )
         if self.transform is not None:
             cutter.fields = _fields_of(cutter.finish(self._first_sample()))
@@ -284,7 +315,7 @@ class ArchiveSource:
         each = self.samples / self.sequences
         fixed = PROCESS_BYTES * loaders
         slots = (loaders + 1) * each * sample
-        kept = self.turnover < 1 or self.reject is not None
+        kept = self.turnover < 1 or self._cutter.drops
         loaded = self.sequence_bytes * loaders
         if not kept:
             fixed += loaded * (threads + 1)
