@@ -27,6 +27,8 @@ from superbatch.supervise import Loaders
 
 # How often an iteration looks for a loader's failure while it serves what it has.
 _LOOK_UP = 0.25
+# Shorter interruptions are not counted as stalls.
+_NOTICEABLE = 0.002
 _STATE_VERSION = 1
 
 
@@ -351,9 +353,12 @@ class SuperbatchDataset(IterableDataset[Batch]):
                 break
             now = time.monotonic()
             if now - looked > _LOOK_UP:
-                looked = now
                 if self._prefetcher is not None:
                     self._prefetcher.poll()
+                looked = time.monotonic()
+                # A pipe is emptied here, which takes its time.
+                if looked - now > _NOTICEABLE:
+                    meter.stalled(now, looked)
         now = time.monotonic()
         meter.passed(number == 0, begin, now)
         if first == 0:
