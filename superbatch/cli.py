@@ -72,3 +72,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             module.add_arguments(command)
             command.epilog = module.EXAMPLES
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

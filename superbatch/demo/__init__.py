@@ -40,18 +40,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where the store and the picture go (default: superbatch in the user's cache folder)",
     )
     parser.add_argument(
-        "--steps", type=int, default=600, help="training steps (default: %(default)s)"
+        "--steps",
+        type=_count,
+        default=600,
+        metavar="N",
+        help="training steps (default: %(default)s)",
     )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=_seconds,
         default=20.0,
-        help="training ends after this long, whatever --steps says (default: %(default)s)",
+        metavar="S",
+        help="training ends after this long, whatever --steps says (default: %(default)g)",
     )
     parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="samples in a batch (default: 32)"
+        "--batch-size",
+        type=_count,
+        metavar="N",
+        help="samples in a batch (default: 32, or fewer where samples are large)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    parser.add_argument(
+        "--compare",
+        type=_count,
+        default=8192,
+        metavar="N",
+        help="samples that each loader reads in the comparison at the end (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)"
+    )
     own = parser.add_argument_group("your own data")
     own.add_argument("--store", metavar="PATH", help="a Zarr store: a path or a URL")
     own.add_argument("--array", metavar="NAME", help="the array in it (default: the only one)")
@@ -69,3 +86,19 @@ def run(arguments: argparse.Namespace) -> int:
     from superbatch.demo.main import demo
 
     return demo(arguments)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 1 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write seconds, more than 0")
+    return seconds

@@ -39,7 +39,7 @@ def climate_task(folder: Path) -> Task:
     first = int(held.argmax())
     train, heldout = array.isel(time=slice(0, first)), array.isel(time=slice(first, None))
     return Task(
-        title=f"a year's temperature over North America, from the {YEARS_BEFORE} years before",
+        title=f"temperature over North America, a year from the {YEARS_BEFORE} before",
         where=str(path),
         train=train,
         heldout=heldout,

@@ -23,8 +23,7 @@ from superbatch.demo.training import train
 from superbatch.errors import ArgumentError, SuperbatchError
 
 FIELDS = "fields"  # the one modality
-COMPARED = 8192  # samples that each loader reads in the comparison
-COMPARE_SECONDS = 6.0  # and how long it may take
+COMPARE_SECONDS = 6.0  # for each loader that is compared
 SLOT_BYTES = 24_000_000
 LOAD_BYTES = 256_000_000  # read for one superbatch
 
@@ -63,7 +62,7 @@ def demo(arguments: argparse.Namespace) -> int:
             dataset, FIELDS, learner, judged, arguments.steps, arguments.seconds, task.unit
         )
         stats = dataset.stats()
-    rates = _compare(task, batch_size, arguments.seed)
+    rates = _compare(task, batch_size, arguments.compare, arguments.seed)
 
     print(report.table(task, history, stats, rates))
     path = folder / "demo.png"
@@ -94,19 +93,19 @@ def source_of(task: Task, batch_size: int) -> sb.ArchiveSource:
     )
 
 
-def _compare(task: Task, batch_size: int, seed: int) -> list[Rate]:
+def _compare(task: Task, batch_size: int, samples: int, seed: int) -> list[Rate]:
     def superbatch() -> sb.SuperbatchDataset:
         return sb.SuperbatchDataset(
             source_of(task, batch_size), batch_size=batch_size, replays=1, seed=seed
         )
 
     def run(name: str, make: Callable[[], Iterable[Any]]) -> Rate:
-        return measure(name, make, batch_size, COMPARED, COMPARE_SECONDS)
+        return measure(name, make, batch_size, samples, COMPARE_SECONDS)
 
     with superbatch() as dataset:
         rates = [run("superbatch", lambda: dataset)]
     for workers in (0, 2):
-        plain = partial(plain_loader, task, batch_size, COMPARED, workers, seed)
+        plain = partial(plain_loader, task, batch_size, samples, workers, seed)
         rates.append(run(f"plain DataLoader, {workers} workers", plain))
     return rates
 
@@ -129,11 +128,16 @@ def _batch_size(task: Task) -> int:
 
 
 def _heading(task: Task, batch_size: int) -> str:
-    sizes = " × ".join(f"{n} {dim}" for dim, n in task.window.items())
+    sizes = " × ".join(f"{n} {dim}" for dim, n in task.window.items() if n > 1) or "1 value"
     return (
         f"superbatch demo: {task.title}\n"
         f"  store     {task.where}\n"
-        f"  sample    {sizes}, {task.train.dtype}, {task.sample_bytes / 1e3:,.0f} kB; "
-        f"batches of {batch_size}\n"
+        f"  sample    {sizes}, {task.train.dtype}, {_size(task.sample_bytes)}\n"
+        f"  batch     {batch_size} samples\n"
         f"  windows   {task.split}\n"
     )
+
+
+def _size(number: int) -> str:
+    power, unit = (1, "bytes") if number < 1e3 else (1e3, "kB") if number < 1e6 else (1e6, "MB")
+    return f"{number / power:.3g} {unit}"

@@ -87,7 +87,7 @@ def measure(
     with tqdm(
         total=batches * batch_size,
         desc=name,
-        unit="samples",
+        bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} samples",
         leave=False,
         dynamic_ncols=True,
         disable=None,

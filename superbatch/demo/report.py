@@ -13,31 +13,42 @@ from superbatch.demo.task import Task
 from superbatch.demo.training import History
 from superbatch.stats import Stats
 
+TINY = 200_000_000  # bytes: below this, a store says little about archives
 COLOURS = {"load": "#4c78a8", "serve": "#54a24b", "stall": "#e45756"}
 
 
 def table(task: Task, history: History, stats: Stats, rates: list[Rate]) -> str:
     """The table at the end of the demo, ready to print; the first rate is superbatch's."""
-    return "\n".join([*_errors(task, history), "", *_training(history, stats), "", *_rates(rates)])
+    sections = [_errors(task, history), _training(history, stats), _rates(task, rates)]
+    return "\n\n".join("\n".join(lines) for lines in sections)
 
 
 def verdict(history: History) -> str:
     """How the network compares with guessing, in one sentence."""
     network = history.final["network"]
-    parts = []
-    for name, error in history.final.items():
-        if name != "network":
-            change = network / error - 1 if error else 0.0
-            parts.append(f"{abs(change):.1%} {'under' if change < 0 else 'NOT UNDER'} {name}")
-    return f"The network's error is {', '.join(parts)}."
+    parts = [
+        f"{_compared(network, error)} {name}"
+        for name, error in history.final.items()
+        if name != "network"
+    ]
+    return f"The network's error is {', '.join(parts)}"
+
+
+def _compared(network: float, error: float) -> str:
+    change = network / error - 1 if error else 0.0
+    return f"{-change:.1%} under" if change < 0 else f"NOT under, but {change:.1%} above"
 
 
 def _errors(task: Task, history: History) -> list[str]:
     on = "held-out windows" if task.heldout is not None else "the last training batches"
     lines = [f"error on {on}, root mean square"]
+    network = history.final["network"]
     for name, error in history.final.items():
-        lines.append(_line(name, f"{error:.3g} {task.unit}".rstrip()))
-    return [*lines, "  " + verdict(history)]
+        line = _line(name, f"{error:.3g} {task.unit}".rstrip())
+        if name != "network":
+            line += f"   the network is {_compared(network, error)} it"
+        lines.append(line)
+    return lines
 
 
 def _training(history: History, stats: Stats) -> list[str]:
@@ -57,7 +68,7 @@ def _training(history: History, stats: Stats) -> list[str]:
     ]
 
 
-def _rates(rates: list[Rate]) -> list[str]:
+def _rates(task: Task, rates: list[Rate]) -> list[str]:
     lines = [
         "loading alone, nothing replayed",
         "  " + " " * 28 + "samples/s   first batch   samples",
@@ -70,11 +81,16 @@ def _rates(rates: list[Rate]) -> list[str]:
     best = max(rates[1:], key=lambda rate: rate.per_second)
     ratio = rates[0].per_second / best.per_second
     lines.append(f"  superbatch : {best.name} = {ratio:.1f} : 1")
+    if task.train.nbytes < TINY:
+        lines += [
+            f"  This array is tiny ({task.train.nbytes / 1e6:.1f} MB, soon all in the page cache), so the",
+            "  ratio says little about a large archive: see --store, and python -m benchmarks.",
+        ]
     return lines
 
 
 def _line(name: str, text: str) -> str:
-    return f"  {name:<26}{text}"
+    return f"  {name:<27}{text}"
 
 
 def picture(path: Path, task: Task, history: History, stats: Stats) -> None:
@@ -100,7 +116,9 @@ def _time_line(axes: Axes, stats: Stats) -> None:
     }
     end = max((stop for _, _, stop in stats.timeline), default=1.0)
     for row, kind in enumerate(labels):
-        spans = [(a, b - a) for name, a, b in stats.timeline if name == kind]
+        # a wait of less than a millisecond is none
+        shortest = 1e-3 if kind == "stall" else 0.0
+        spans = [(a, b - a) for name, a, b in stats.timeline if name == kind and b - a >= shortest]
         # at least a pixel wide, so that short events are seen
         axes.broken_barh(
             [(a, max(length, end / 1000)) for a, length in spans],

@@ -83,9 +83,7 @@ def train(
             if step == 0:
                 learner.fit_scale(batch[name])
                 _judge(learner, heldout, history, step)
-            done = max(step / steps, (time.monotonic() - began) / seconds)
-            if done >= 1.0:
-                break
+            done = min(1.0, max(step / steps, (time.monotonic() - began) / seconds))
             for group in optimizer.param_groups:
                 group["lr"] = LEARNING_RATE * _schedule(done)
             loss = learner.loss(batch[name])
@@ -98,6 +96,8 @@ def train(
             if (step + 1) % max(1, steps // JUDGEMENTS) == 0:
                 _judge(learner, heldout, history, step + 1)
                 bar.set_postfix_str(_postfix(dataset, history, unit), refresh=False)
+            if step + 1 >= steps or time.monotonic() - began > seconds:
+                break
     history.seconds = time.monotonic() - began
     history.final = learner.errors(heldout or recent)
     return history
