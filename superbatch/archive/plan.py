@@ -108,6 +108,11 @@ class Plan:
                 )
             self._once = Once(self.axes, max(1, samples // sequences), shuffle)
             share, extra = divmod(self.total, world_size)
+            if batch_size == 1 and extra:
+                raise ArgumentError(
+                    f"{self.total} valid windows in batches of 1 cannot give {world_size} ranks equally many "
+                    f'batches: write batch_size=2 or more, or coverage="random"'
+                )
             self._begin = rank * share + min(rank, extra)
             self._mine = share + (rank < extra)
             self._batches = -(-self.total // (batch_size * world_size))
@@ -145,6 +150,18 @@ class Plan:
             return self._first if index == 0 else self.samples
         begin, end = self._range(index)
         return end - begin
+
+    def batch_sizes(self, index: int) -> list[int]:
+        """Samples in each batch of superbatch ``index``.
+
+        All are full, but where a rank has fewer samples than another the last batches are smaller, so
+        that each holds at least one.
+        """
+        sizes, left = [], self.size(index)
+        for later in reversed(range(self.batches(index))):
+            sizes.append(min(self.batch_size, left - later))
+            left -= sizes[-1]
+        return sizes
 
     def _batches_before(self, index: int) -> int:
         if index == 0:
@@ -190,6 +207,8 @@ class Plan:
         share, extra = divmod(size, len(hits))
         counts = np.full(len(hits), share, dtype=np.int64)
         counts[rng.permutation(len(hits))[:extra]] += 1
+        if share == 0:  # fewer samples than hits: a sequence that gives none is not loaded
+            hits, counts = hits[counts > 0], counts[counts > 0]
         sequences, which = _distinct(hits)
         sequence_of = np.repeat(which, counts)
         starts = self._inside(sequences[sequence_of], rng)

@@ -360,11 +360,7 @@ class ArchiveFeed:
         size = self.plan.batch_size
         if samples < self.plan.size(index):  # reject has left some out
             return [size] * (samples // size) + ([samples % size] if samples % size else [])
-        sizes, left = [], samples
-        for later in reversed(range(self.plan.batches(index))):
-            sizes.append(min(size, left - later))
-            left -= sizes[-1]
-        return sizes
+        return self.plan.batch_sizes(index)
 
     def epoch_batches(self) -> int | None:
         return self.plan.epoch_batches
