@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from superbatch import SuperbatchDataset
+from superbatch import Stats, SuperbatchDataset
 from superbatch.demo.network import Learner
 
 LEARNING_RATE = 3e-3
@@ -81,6 +81,7 @@ def train(
     ) as bar:
         for step, batch in enumerate(dataset):
             if step == 0:
+                gauge = _Gauge(dataset.stats())
                 learner.fit_scale(batch[name])
                 _judge(learner, heldout, history, step)
             done = min(1.0, max(step / steps, (time.monotonic() - began) / seconds))
@@ -95,7 +96,9 @@ def train(
             bar.update()
             if (step + 1) % max(1, steps // JUDGEMENTS) == 0:
                 _judge(learner, heldout, history, step + 1)
-                bar.set_postfix_str(_postfix(dataset, history, unit), refresh=False)
+                error = history.heldout[-1] if history.heldout else history.train[-1]
+                fed = gauge(dataset.stats())
+                bar.set_postfix_str(f"{fed}, error {error:.3g} {unit}".rstrip(), refresh=False)
             if step + 1 >= steps or time.monotonic() - began > seconds:
                 break
     history.seconds = time.monotonic() - began
@@ -114,10 +117,16 @@ def _judge(learner: Learner, heldout: list[Tensor] | None, history: History, ste
         history.heldout.append(learner.errors(heldout)["network"])
 
 
-def _postfix(dataset: SuperbatchDataset, history: History, unit: str) -> str:
-    stats = dataset.stats()
-    error = history.heldout[-1] if history.heldout else history.train[-1]
-    return (
-        f"fresh {stats.fresh_per_second:,.0f}/s, stall {stats.stall_fraction:.1%}, "
-        f"error {error:.3g} {unit}".rstrip()
-    )
+class _Gauge:
+    """How training is fed now: since the last look, not since the beginning."""
+
+    def __init__(self, stats: Stats) -> None:
+        self.began, self.stats = time.monotonic(), stats
+
+    def __call__(self, stats: Stats) -> str:
+        now, before = time.monotonic(), self.stats
+        passed = max(now - self.began, 1e-9)
+        fresh = (stats.fresh - before.fresh) / passed
+        stall = (stats.stall_seconds - before.stall_seconds) / passed
+        self.began, self.stats = now, stats
+        return f"fresh {fresh:,.0f}/s, stall {stall:.1%}"
