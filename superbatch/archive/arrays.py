@@ -15,11 +15,11 @@ from dask.base import is_dask_collection
 from superbatch.archive.chunks import Chunks
 from superbatch.archive.read_cf import Decoder, decoder, plain
 from superbatch.archive.read_config import configure
-from superbatch.archive.read_dask import unwrap_dask
+from superbatch.archive.read_dask import sources_dask, unwrap_dask
 from superbatch.archive.read_values import DaskReader, NumpyReader, XarrayReader
 from superbatch.archive.read_view import Box, NotPlain, View
-from superbatch.archive.read_xarray import Unwrapped, unwrap
-from superbatch.archive.read_zarr import ZarrReader, refuse_dtype
+from superbatch.archive.read_xarray import Unwrapped, sources, unwrap
+from superbatch.archive.read_zarr import ZarrReader, refuse_dtype, refuse_unreadable
 
 __all__ = ["Array", "as_array", "configure"]
 
@@ -212,6 +212,8 @@ def _of_xarray(data: xr.DataArray, name: str) -> Array:
     except NotPlain:
         refuse_dtype(data.dtype, name)
         _warn_of_hidden_zeros(data, name)
+        for stored in sources_dask(lazy) if is_dask_collection(lazy) else sources(lazy):
+            refuse_unreadable(stored, name)
         if isinstance(lazy, np.ndarray):
             reader = NumpyReader(lazy)
         elif is_dask_collection(lazy):

@@ -68,7 +68,7 @@ class LocalBytes:
         self.folder = os.path.join(os.path.abspath(store.root), path)
 
     def fetch(self, requests: Sequence[Request], ahead: int) -> Iterator[Bytes | None]:
-        opened, descriptor = None, -1
+        opened, descriptor, size = None, -1, 0
         try:
             for key, part in requests:
                 if key != opened:
@@ -76,7 +76,8 @@ class LocalBytes:
                         os.close(descriptor)
                     opened, descriptor = key, -1
                     descriptor = self._open(key)
-                yield None if descriptor < 0 else _read(descriptor, part)
+                    size = os.fstat(descriptor).st_size if descriptor >= 0 else 0
+                yield None if descriptor < 0 else _read(descriptor, size, part)
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -91,8 +92,7 @@ class LocalBytes:
         return os.path.exists(f"{self.folder}/{key}")
 
 
-def _read(descriptor: int, part: Range | None) -> Bytes:
-    size = os.fstat(descriptor).st_size
+def _read(descriptor: int, size: int, part: Range | None) -> Bytes:
     low, high = part or (0, size)
     if low < 0:
         low, high = max(0, size + low), size

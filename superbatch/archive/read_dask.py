@@ -23,7 +23,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
 
 from superbatch.archive.read_view import NotPlain, View
-from superbatch.archive.read_xarray import Unwrapped, unwrap
+from superbatch.archive.read_xarray import Unwrapped, sources, unwrap
 
 _GETTERS = (getter, getter_inline, getter_nofancy)
 _GETITEM = (operator.getitem, chunk.getitem)
@@ -61,6 +61,20 @@ def unwrap_dask(array: Any) -> Unwrapped:
         return Unwrapped(graph.source, view)
     inner = unwrap(graph.source)
     return Unwrapped(inner.stored, view.on(inner.view), inner.steps)
+
+
+def sources_dask(array: Any) -> list[zarr.Array[Any]]:
+    """The Zarr arrays that a Dask graph of any kind takes its blocks from, as far as they show."""
+    graph = array.dask
+    found: list[zarr.Array[Any]] = []
+    for layer in getattr(graph, "layers", {"": graph}).values():
+        if isinstance(layer, Blockwise):
+            held = [what for what, indices in layer.indices if indices is None]
+        else:
+            held = list(layer.values())
+        for what in held:
+            found += sources(what.value if isinstance(what, DataNode) else what)
+    return found
 
 
 class _Graph:

@@ -19,6 +19,9 @@ from xarray.core import indexing
 from superbatch.archive.read_cf import Step
 from superbatch.archive.read_view import NotPlain, View
 
+# More wrappers than xarray puts around an array.
+_DEEPEST = 50
+
 
 @dataclass(frozen=True)
 class Unwrapped:
@@ -64,6 +67,15 @@ def unwrap(data: Any) -> Unwrapped:
         step = (_AsType(data.dtype), data.dtype)
         return Unwrapped(inner.stored, inner.view, (*inner.steps, step))
     raise NotPlain(f"no way to look through {kind.__name__}")
+
+
+def sources(data: Any) -> list[zarr.Array[Any]]:
+    """The Zarr array that lazy data comes from, where one is found under any wrappers at all."""
+    seen = 0
+    while not isinstance(data, zarr.Array) and seen < _DEEPEST:
+        data = data._array if type(data) is ZarrArrayWrapper else getattr(data, "array", None)
+        seen += 1
+    return [data] if isinstance(data, zarr.Array) else []
 
 
 @dataclass(frozen=True)

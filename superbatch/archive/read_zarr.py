@@ -116,20 +116,26 @@ class ZarrReader:
 
     def describe(self) -> dict[str, Any]:
         """What is read, and how, for people."""
-        codecs: Any = (
-            [*(self._metadata.filters or ()), self._metadata.compressor]
-            if self._metadata.zarr_format == 2
-            else self._metadata.codecs
-        )
         return {
             "path": "zarr",
             "store": self.where(),
             "zarr_format": self._metadata.zarr_format,
             "chunks": self._chunk_shape,
             "shards": self._shards,
-            "codecs": [str(codec) for codec in codecs],
+            "codecs": _codec_names(self._metadata),
             "pipeline": "direct" if self._direct is not None else self._pipeline(),
         }
+
+
+def _codec_names(metadata: Any) -> list[str]:
+    if metadata.zarr_format == 2:
+        codecs = [*(metadata.filters or ()), metadata.compressor]
+        return [codec.codec_id for codec in codecs if codec is not None]
+    names = []
+    for codec in metadata.codecs:
+        names.append(codec.to_dict()["name"])
+        names += [inner.to_dict()["name"] for inner in getattr(codec, "codecs", ())]
+    return names
 
 
 def refuse_unreadable(array: zarr.Array[Any], name: str) -> None:
@@ -142,6 +148,10 @@ def refuse_unreadable(array: zarr.Array[Any], name: str) -> None:
     ValueError
         A store that lives in this process only.
     """
+    filters = getattr(array.metadata, "filters", None) or ()
+    codecs = (*filters, getattr(array.metadata, "compressor", None))
+    if any(getattr(codec, "codec_id", None) == "pickle" for codec in codecs):
+        raise TypeError(f"{name} is stored as pickles, which are never loaded: write it as numbers")
     refuse_dtype(np.dtype(array.dtype), name)
     store: Any = array.store_path.store
     while hasattr(store, "_store"):
@@ -153,10 +163,13 @@ def refuse_unreadable(array: zarr.Array[Any], name: str) -> None:
             f"{name} is in a {type(store).__name__} that lives in this process only: "
             "write it to disk or to object storage, or hand over a NumPy-backed DataArray"
         )
-    filters = getattr(array.metadata, "filters", None) or ()
-    codecs = (*filters, getattr(array.metadata, "compressor", None))
-    if any(getattr(codec, "codec_id", None) == "pickle" for codec in codecs):
-        raise TypeError(f"{name} is stored as pickles, which are never loaded: write it as numbers")
+    try:
+        pickle.dumps(array.store_path.store)
+    except Exception as error:
+        raise ValueError(
+            f"{name} is in a {type(store).__name__} that cannot be sent to a loader process "
+            f"({type(error).__name__}: {error}): open it by its path or URL"
+        ) from error
 
 
 def refuse_dtype(dtype: np.dtype[Any], name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import threading
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 
@@ -562,6 +563,9 @@ def test_pickles_are_never_loaded(tmp_path):
         tmp_path / "p", shape=(4,), dtype="i2", zarr_format=2, filters=[Pickle()], compressors=None
     )
     refused(TypeError, "pickles, which are never loaded", stored)
+    # Zarr itself does not open one.
+    with pytest.raises(ValueError, match="pickle"):
+        zarr.open_array(tmp_path / "p", mode="r")
 
 
 def test_stores_that_no_other_process_sees_are_refused():
@@ -569,6 +573,24 @@ def test_stores_that_no_other_process_sees_are_refused():
     refused(ValueError, "lives in this process only", stored)
     stored = zarr.create_array("memory://here/a", data=np.zeros(4))
     refused(ValueError, "lives in this process only", stored)
+    memory = {}
+    xr.Dataset({"v": ("a", np.arange(4))}).to_zarr(memory)
+    refused(ValueError, "lives in this process only", xr.open_zarr(memory, chunks=None)["v"])
+    refused(
+        ValueError, "lives in this process only", xr.open_zarr(memory, chunks=None)["v"][[2, 0]]
+    )
+    refused(ValueError, "lives in this process only", xr.open_zarr(memory)["v"] + 1)
+
+
+class Unsendable(zarr.storage.LocalStore):
+    def __init__(self, root):
+        super().__init__(root)
+        self.lock = threading.Lock()
+
+
+def test_stores_that_cannot_be_sent_are_refused(tmp_path):
+    stored = zarr.create_array(Unsendable(tmp_path), data=np.zeros(4))
+    refused(ValueError, "Unsendable that cannot be sent to a loader process", stored)
 
 
 # --- other processes and stores -----------------------------------------------------------------
