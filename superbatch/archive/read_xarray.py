@@ -11,10 +11,6 @@ from typing import Any
 
 import numpy as np
 import zarr
-from xarray.backends.zarr import ZarrArrayWrapper
-from xarray.coding.common import _ElementwiseFunctionArray
-from xarray.coding.variables import BoolTypeArray, NativeEndiannessArray
-from xarray.core import indexing
 
 from superbatch.archive.read_cf import Step
 from superbatch.archive.read_view import NotPlain, View
@@ -46,34 +42,40 @@ def unwrap(data: Any) -> Unwrapped:
     NotPlain
         A wrapper that is not known, or an index that does not select a box with even strides.
     """
-    kind = type(data)
-    if kind is ZarrArrayWrapper:
+    kind = _kind(data)
+    if kind == "ZarrArrayWrapper":
         return Unwrapped(data._array, View.whole(data._array.shape))
-    if kind in (indexing.MemoryCachedArray, indexing.ImplicitToExplicitIndexingAdapter):
+    if kind in ("MemoryCachedArray", "ImplicitToExplicitIndexingAdapter"):
         return unwrap(data.array)
-    if kind is indexing.CopyOnWriteArray and not data._copied:
+    if kind == "CopyOnWriteArray" and not data._copied:
         return unwrap(data.array)
-    if kind is indexing.LazilyIndexedArray:
+    if kind == "LazilyIndexedArray":
         inner = unwrap(data.array)
         return Unwrapped(inner.stored, inner.view.index(data.key.tuple), inner.steps)
-    if kind is indexing.LazilyVectorizedIndexedArray:
+    if kind == "LazilyVectorizedIndexedArray":
         inner = unwrap(data.array)
         return Unwrapped(inner.stored, inner.view.vindex(data.key.tuple, data.shape), inner.steps)
-    if kind is _ElementwiseFunctionArray:
+    if kind == "_ElementwiseFunctionArray":
         inner = unwrap(data.array)
         return Unwrapped(inner.stored, inner.view, (*inner.steps, (data.func, data.dtype)))
-    if kind in (NativeEndiannessArray, BoolTypeArray):
+    if kind in ("NativeEndiannessArray", "BoolTypeArray"):
         inner = unwrap(data.array)
         step = (_AsType(data.dtype), data.dtype)
         return Unwrapped(inner.stored, inner.view, (*inner.steps, step))
-    raise NotPlain(f"no way to look through {kind.__name__}")
+    raise NotPlain(f"no way to look through {type(data).__name__}")
+
+
+def _kind(data: Any) -> str:
+    """Name of a class of xarray's own: its modules change from release to release."""
+    kind = type(data)
+    return kind.__name__ if kind.__module__.split(".")[0] == "xarray" else ""
 
 
 def sources(data: Any) -> list[zarr.Array[Any]]:
     """The Zarr array that lazy data comes from, where one is found under any wrappers at all."""
     seen = 0
     while not isinstance(data, zarr.Array) and seen < _DEEPEST:
-        data = data._array if type(data) is ZarrArrayWrapper else getattr(data, "array", None)
+        data = data._array if _kind(data) == "ZarrArrayWrapper" else getattr(data, "array", None)
         seen += 1
     return [data] if isinstance(data, zarr.Array) else []
 
