@@ -25,8 +25,10 @@ class Dimension:
     length: int
     reference: int  # the array whose chunks divide it
     coordinate: npt.NDArray[Any] | None
-    low: int = 0  # first position that any modality needs, relative to the anchor
-    high: int = 1  # one past the last
+    # First position that any modality needs, relative to the anchor, and one past the last. The anchor
+    # is always among them, so that every sample has a place of its own on the axis.
+    low: int = 0
+    high: int = 1
 
     @property
     def width(self) -> int:
@@ -62,24 +64,24 @@ def align(windows: Mapping[str, Window]) -> Grid:
     """
     arrays: list[Array] = []
     numbers: dict[Any, int] = {}
-    own: list[tuple[str, Window, int]] = []
+    own: list[tuple[str, Window, int, Array]] = []
     for name, window in windows.items():
         array = as_array(window.data, name)
         if array.identity not in numbers:
             numbers[array.identity] = len(arrays)
             arrays.append(array)
-        own.append((name, window, numbers[array.identity]))
+        # Two modalities may share their values and yet be labelled differently.
+        own.append((name, window, numbers[array.identity], array))
         _known_dimensions(name, window, array)
 
     dimensions: dict[str, Dimension] = {}
     extents: list[dict[str, tuple[int, int]]] = []
-    for name, window, number in own:
-        array = arrays[number]
+    for name, window, number, array in own:
         ranges = {}
         for dim, extent in window.extents.items():
             length = array.shape[array.dims.index(dim)]
             known = dimensions.setdefault(
-                dim, Dimension(dim, length, number, array.coords.get(dim), low=2**62, high=-(2**62))
+                dim, Dimension(dim, length, number, array.coords.get(dim))
             )
             _one_grid(known, name, array, length, next(iter(windows)))
             low, high = _positions(name, dim, extent, known.coordinate)
@@ -98,8 +100,7 @@ def align(windows: Mapping[str, Window]) -> Grid:
         )
     order = list(dimensions)
     cuts = []
-    for (name, _, number), ranges in zip(own, extents, strict=True):
-        array = arrays[number]
+    for (name, _, number, array), ranges in zip(own, extents, strict=True):
         axes: list[int | None] = []
         offset, size = [], []
         for dim, length in zip(array.dims, array.shape, strict=True):
@@ -170,13 +171,25 @@ def _positions(
         length = int(extent)
         low = 0 if is_time(coordinate) else -(length // 2)
         return low, low + length
-    if not is_time(coordinate) or coordinate is None or len(coordinate) < 2:
+    if coordinate is None or not is_time(coordinate):
         raise ArgumentError(
             f"Window of {name!r}: {dim}={extent!r} gives time offsets, but {dim!r} has no time coordinate: "
             f"write a number of positions, such as {dim}=12"
         )
-    step = step_of(coordinate)
     begin, end = (_offset(name, dim, value) for value in (extent.start, extent.stop))
+    step = step_of(coordinate) if len(coordinate) > 1 else pd.Timedelta(0)
+    if not step:
+        raise ArgumentError(
+            f"Window of {name!r}: {dim}={extent!r} gives time offsets, but {dim!r} has "
+            + (
+                f"most of its {len(coordinate)} stamps repeated: drop them first, such as with "
+                f".drop_duplicates({dim!r})"
+                if len(coordinate) > 1
+                else f"one stamp, and so no step: write {dim}=1"
+            )
+        )
+    if step < pd.Timedelta(0):  # a later time comes first
+        begin, end = end, begin
     # Both ends belong to the window; an end between two steps is moved inwards.
     low, high = -((-begin) // step), end // step + 1
     if high <= low:
@@ -190,7 +203,9 @@ def _positions(
 def _offset(name: str, dim: str, value: object) -> pd.Timedelta:
     try:
         if isinstance(value, (str, datetime.timedelta, np.timedelta64)):
-            return pd.Timedelta(value)
+            offset = pd.Timedelta(value)
+            if not pd.isna(offset):
+                return offset
     except ValueError:
         pass
     raise ArgumentError(

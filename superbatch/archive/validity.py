@@ -119,24 +119,38 @@ def _mask(dimension: Dimension, valid: Valid, fits: int) -> npt.NDArray[np.bool_
     if callable(valid):
         known = dimension.coordinate
         stamps = np.arange(dimension.length) if known is None else known
-        answer, of = np.asarray(valid(stamps)), "valid(...) returned"
+        answer, of = _array(valid(stamps)), "valid(...) returned"
     else:
-        answer, of = np.asarray(valid), "valid has"
+        answer, of = _array(valid), "valid has"
     if answer.shape != (dimension.length,) or answer.dtype != bool:
         raise ArgumentError(
-            f"{of} {answer.dtype} of shape {answer.shape}: it must be one bool for each of the "
-            f"{dimension.length} positions of {dimension.name!r}"
+            f"{of} {answer.dtype} of shape {answer.shape}: write one bool for each of the "
+            f"{dimension.length} positions of {dimension.name!r}, or a list of slices"
         )
     usable: npt.NDArray[np.bool_] = (anchors >= 0) & (anchors < dimension.length)
     usable &= answer[np.clip(anchors, 0, dimension.length - 1)]
     return usable
 
 
+def _array(values: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError:  # lists of different lengths
+        return np.asarray(None)
+
+
 def _weights(dimension: Dimension, weights: npt.ArrayLike, fits: int) -> npt.NDArray[np.float64]:
-    given = np.asarray(weights, dtype=np.float64)
+    try:
+        given = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        kind = type(weights).__name__
+        raise ArgumentError(
+            f"weights is a {kind} that holds more than numbers: write one number for each of the "
+            f"{dimension.length} positions of {dimension.name!r}"
+        ) from None
     if given.shape != (dimension.length,):
         raise ArgumentError(
-            f"weights has shape {given.shape}: it must be one number for each of the {dimension.length} "
+            f"weights has shape {given.shape}: write one number for each of the {dimension.length} "
             f"positions of {dimension.name!r}"
         )
     if not np.isfinite(given).all() or (given < 0).any():
@@ -144,6 +158,8 @@ def _weights(dimension: Dimension, weights: npt.ArrayLike, fits: int) -> npt.NDA
         raise ArgumentError(
             f"weights has {bad} in it: every weight must be a finite number, 0 or more"
         )
+    # Only proportions matter; sums of the largest numbers there are would be infinite.
+    given = given / max(given.max(initial=0.0), np.finfo(float).tiny)
     anchors = np.arange(fits) - dimension.low
     usable = (anchors >= 0) & (anchors < dimension.length)
     return np.where(usable, given[np.clip(anchors, 0, dimension.length - 1)], 0.0)
@@ -172,10 +188,10 @@ def _slice(index: Any, period: slice, dimension: Dimension) -> tuple[int, int]:
         raise ArgumentError(
             f"valid holds {period!r}: a list of periods holds slices without a step"
         )
-    if index is None:
-        begin, end, _ = period.indices(dimension.length)
-        return begin, end
     try:
+        if index is None:
+            begin, end, _ = period.indices(dimension.length)
+            return begin, end
         found = index.slice_indexer(period.start, period.stop)
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError(
