@@ -15,12 +15,11 @@ import weakref
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import IO, Any
 
-import cloudpickle
-
 from superbatch.errors import LoaderDied
 from superbatch.failure import Failure
 from superbatch.loader import Job, Setup, Token
 from superbatch.memory import oom_kills
+from superbatch.pickling import dumps
 from superbatch.source import Feed
 from superbatch.transport import Receiver
 
@@ -193,7 +192,7 @@ class Loaders:
     def _set_up(self, number: int) -> None:
         setup = Setup(number, os.getpid(), self._feed, self._receiver.sender())
         with contextlib.suppress(OSError):  # as above
-            self._loaders[number].connection.send_bytes(cloudpickle.dumps(setup))
+            self._loaders[number].connection.send_bytes(dumps(setup))
 
 
 def _reap(process: subprocess.Popen[Any], patience: float = _GRACE) -> int | None:
