@@ -180,6 +180,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
         self._held: Superbatch | None = None  # what it serves, while that is in a slot
         self._extra = 0  # batches of this epoch beyond the least replays
         self._serve_seconds = 0.0  # of the last pass
+        self._looked = 0.0  # when an iteration last looked for a failure
         self._closed = False
         self._owner = os.getpid()
 
@@ -333,7 +334,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
         order = None if in_order else self._server.order(rows)
         server, meter, limit = self._server, self._meter, self.batches_per_epoch
         last_pass = self._replays.fixed and number + 1 >= self._replays.least
-        begin = looked = time.monotonic()
+        begin = time.monotonic()
         first, at = cursor.batch, sum(sizes[: cursor.batch])
         for batch in range(first, len(sizes)):
             end = at + sizes[batch]
@@ -352,13 +353,13 @@ class SuperbatchDataset(IterableDataset[Batch]):
             if limit is not None and cursor.served >= limit:
                 break
             now = time.monotonic()
-            if now - looked > _LOOK_UP:
+            if now - self._looked > _LOOK_UP:
                 if self._prefetcher is not None:
                     self._prefetcher.poll()
-                looked = time.monotonic()
+                self._looked = time.monotonic()
                 # A pipe is emptied here, which takes its time.
-                if looked - now > _NOTICEABLE:
-                    meter.stalled(now, looked)
+                if self._looked - now > _NOTICEABLE:
+                    meter.stalled(now, self._looked)
         now = time.monotonic()
         meter.passed(number == 0, begin, now)
         if first == 0:
