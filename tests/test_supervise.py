@@ -136,7 +136,8 @@ def test_after_a_failure_the_same_dataset_goes_on_where_it_was(dataset):
 def test_a_loader_that_is_stuck_runs_into_the_timeout_and_is_ended(dataset):
     one = dataset(timeout=1.5)
     batches = iter(one)
-    next(batches)
+    # The start may take longer than the timeout.
+    assert processes.until(lambda: one._prefetcher.ready((0, 0)), 60)
     (pid,) = one._loaders.pids
     os.kill(pid, signal.SIGSTOP)
     began = time.monotonic()
