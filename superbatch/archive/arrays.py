@@ -178,6 +178,15 @@ def as_array(data: Any, name: str) -> Array:
         Not a DataArray or ``zarr.Array``; values that make no tensor.
     ValueError
         A store that no other process can open; an array without dimensions.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> sat = xr.DataArray(np.arange(12, dtype="int16").reshape(4, 3), dims=("time", "x"))
+    >>> array = as_array(sat[::-1], "sat")
+    >>> array.read(((0, 2), (1, 3)))
+    array([[10, 11],
+           [ 7,  8]], dtype=int16)
     """
     if isinstance(data, zarr.Array):
         return _of_zarr(data, name)

@@ -106,7 +106,8 @@ def decoder(
     result = kept[-1][1].newbyteorder("=") if kept else raw
     if result.kind in "mM":
         # Times: xarray's own functions, which know calendars and units.
-        return Decoder(raw, np.dtype(np.int64), tuple(step for step, _ in kept))
+        functions = tuple(_zeros_kept(step) if zero_is_data else step for step, _ in kept)
+        return Decoder(raw, np.dtype(np.int64), functions)
 
     scale = offset = None
     packed = False
@@ -138,6 +139,15 @@ def _is(step: Step, name: str) -> bool:
     """Whether a step is this function of xarray's coding module, with keywords only."""
     known = getattr(coding, name, None)
     return isinstance(step, partial) and known is not None and step.func is known and not step.args
+
+
+def _zeros_kept(step: Step) -> Step:
+    """The same step, without 0 among the values that it masks."""
+    if not _is(step, "_apply_mask"):
+        return step
+    options = step.keywords  # type: ignore[attr-defined]
+    fills = [fill for fill in options["encoded_fill_values"] if fill != 0]
+    return partial(step.func, **{**options, "encoded_fill_values": fills})  # type: ignore[attr-defined]
 
 
 def _gives_nan(step: Step) -> bool:

@@ -456,6 +456,16 @@ def test_missing_times_are_not_a_time(tmp_path):
     np.testing.assert_array_equal(whole(as_array(data, "v")), times.view("int64"))
 
 
+def test_the_first_time_is_a_time(tmp_path):
+    """0 since the reference is a time, where 0 is no more than the default fill value."""
+    group = zarr.open_group(tmp_path / "t.zarr", mode="w", zarr_format=2)
+    stored = group.create_array("v", data=np.arange(4), fill_value=0)
+    stored.attrs.update(_ARRAY_DIMENSIONS=["a"], units="hours since 2020-01-01")
+    data = xr.open_zarr(tmp_path / "t.zarr", chunks=None)["v"]
+    expected = np.datetime64("2020-01-01", "ns") + np.arange(4) * np.timedelta64(1, "h")
+    np.testing.assert_array_equal(whole(as_array(data, "v")), expected.view("int64"))
+
+
 def test_durations_are_nanoseconds(tmp_path):
     spans = np.arange(6) * np.timedelta64(90, "m").astype("m8[ns]")
     data = written(tmp_path, spans, {"units": "minutes", "dtype": "int64"}, decode_timedelta=True)
