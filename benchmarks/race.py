@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks import machine, peers, stores, workloads
 from benchmarks.contest import Contestant, ContestantError
-from benchmarks.floor import DecodeFloor
+from benchmarks.floor import DecodeFloor, keep_freed_memory
 from benchmarks.measure import SuperbatchEntrant
 from benchmarks.workloads import Workload
 
@@ -54,6 +54,7 @@ class FloorEntrant:
     """The decode floor in its contestant's process."""
 
     def __init__(self, workload: Workload, store: Path, cores: int) -> None:
+        keep_freed_memory()
         self.floor = DecodeFloor(workload, store, cores)
 
     def turn(self, what: str, **settings: Any) -> Any:

@@ -83,7 +83,15 @@ def test_ratios_are_of_the_same_round(result: dict[str, Any]) -> None:
 
 def test_the_best_peer_is_no_ceiling(result: dict[str, Any]) -> None:
     assert summary.best_peer(result)["loader"] == "fast"
-    assert summary.best_peer(result, summary.RANDOM)["loader"] == "slow"
+    assert summary.best_peer(result, "random")["loader"] == "slow"
+
+
+def test_a_peer_is_as_diverse_as_the_bytes_it_decodes(result: dict[str, Any]) -> None:
+    assert summary.best_peer(result, "diverse")["loader"] == "slow"
+    result["peers"]["fast"]["decoded_bytes_per_sample"] = 50.0  # superbatch decodes 100
+    assert summary.best_peer(result, "diverse")["loader"] == "slow"
+    result["peers"]["fast"]["decoded_bytes_per_sample"] = 90.0
+    assert summary.best_peer(result, "diverse")["loader"] == "fast"
 
 
 def test_decoding_less_counts_for_less(result: dict[str, Any]) -> None:
@@ -99,8 +107,8 @@ def test_decoding_less_counts_for_less(result: dict[str, Any]) -> None:
 
 def test_aims_say_no_when_they_are_missed(result: dict[str, Any]) -> None:
     found = {a["what"]: a["met"] for a in summary.aims(result)}
-    assert found["x the best peer (fast)"]
-    result["superbatch"] = _turns([100] * 3, decoded=100)
+    assert found["x the best peer of any kind (fast)"]
+    result["superbatch"] = _turns([50] * 3, decoded=100)
     assert not any(a["met"] for a in summary.aims(result))
 
 
