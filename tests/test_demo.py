@@ -123,7 +123,7 @@ def test_all_heldout_windows_are_read_where_they_are_few(task: Task) -> None:
 
 def test_heldout_windows_are_drawn_where_they_are_many() -> None:
     array = xr.DataArray(coordinates((60, 50)), dims=("y", "x"))
-    whole = Task("", "", array, array, {"y": 4, "x": 5}, None, "", "", {"y": 60, "x": 50})
+    whole = Task("", "", array, array, {"y": 4, "x": 5}, None, (), "", {"y": 60, "x": 50})
     windows = heldout_windows(whole, most=100)
     assert windows is not None
     corners = windows[:, 0, 0].astype(int)
@@ -302,6 +302,13 @@ def test_the_end_of_time_is_held_out(store: str) -> None:
     assert task.heldout is not None
     assert (task.train.sizes["time"], task.heldout.sizes["time"]) == (35, 5)
     assert task.train["time"].values[-1] < task.heldout["time"].values[0]
+
+
+def test_of_two_times_the_one_in_the_window_is_predicted(tmp_path: Path) -> None:
+    array = xr.DataArray(coordinates((3, 6, 8)), dims=("time", "step", "x"), name="forecast")
+    array.to_dataset().to_zarr(tmp_path / "forecast.zarr", zarr_format=2)
+    assert own_task(str(tmp_path / "forecast.zarr"), None, "step=2,x=4").time == "step"
+    assert own_task(str(tmp_path / "forecast.zarr"), None, "x=4").time == "time"
 
 
 def test_nothing_is_held_out_where_two_windows_do_not_fit(store: str) -> None:

@@ -46,8 +46,8 @@ def climate_task(folder: Path) -> Task:
         window=window,
         time="time",
         split=(
-            f"{_years(train)} for training ({count(train, window)} windows), "
-            f"{_years(heldout)} held out ({count(heldout, window)})"
+            f"{_years(train)} for training: {count(train, window)} windows",
+            f"{_years(heldout)} held out: {count(heldout, window)} windows",
         ),
         unit="K",
         chunks=dict(CHUNKS),

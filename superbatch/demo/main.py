@@ -129,12 +129,13 @@ def _batch_size(task: Task) -> int:
 
 def _heading(task: Task, batch_size: int) -> str:
     sizes = " × ".join(f"{n} {dim}" for dim, n in task.window.items() if n > 1) or "1 value"
+    indented = "\n            ".join(task.split)
     return (
         f"superbatch demo: {task.title}\n"
         f"  store     {task.where}\n"
         f"  sample    {sizes}, {task.train.dtype}, {_size(task.sample_bytes)}\n"
         f"  batch     {batch_size} samples\n"
-        f"  windows   {task.split}\n"
+        f"  windows   {indented}\n"
     )
 
 

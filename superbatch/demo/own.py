@@ -14,7 +14,7 @@ from xarray.core.indexing import LazilyIndexedArray
 from superbatch.demo.task import Task, count
 from superbatch.errors import ArgumentError
 
-TIME_NAMES = ("time", "t", "date", "valid_time", "frame")
+TIME_NAMES = ("time", "t", "date", "valid_time", "step", "frame")
 HELD_OUT = 0.1  # share of the time dimension, at its end
 
 
@@ -42,8 +42,10 @@ def own_task(store: str, name: str | None, window: str | None) -> Task:
             f"the array {array.name!r} holds {array.dtype}, and the demo's network needs numbers: "
             "name an array of integers or floats with --array"
         )
-    extents = _extents(array, parse_window(window))
-    time = _time_dimension(array, extents)
+    named = parse_window(window)
+    extents = _extents(array, named)
+    # of several, one that the user has named: a time that is taken whole may be of another kind
+    time = _time_dimension(array, named) or _time_dimension(array, extents)
     train, heldout, split = _divide(array, extents, time)
     return Task(
         title=(
@@ -170,25 +172,28 @@ def _time_dimension(array: xr.DataArray, extents: dict[str, int]) -> str | None:
         dates = coordinate is not None and (
             coordinate.dtype.kind == "M" or hasattr(coordinate.values.flat[0], "calendar")
         )
-        if (dates or dim.lower() in TIME_NAMES) and extents[dim] > 1:
+        if (dates or dim.lower() in TIME_NAMES) and extents.get(dim, 1) > 1:
             return dim
     return None
 
 
 def _divide(
     array: xr.DataArray, extents: dict[str, int], time: str | None
-) -> tuple[xr.DataArray, xr.DataArray | None, str]:
+) -> tuple[xr.DataArray, xr.DataArray | None, tuple[str, ...]]:
     """Keep the end of the longest windowed dimension, time where there is one, for judging."""
     dim = time or max(extents, key=lambda d: array.sizes[d] / extents[d])
     length, extent = array.sizes[dim], extents[dim]
     held = max(int(length * HELD_OUT), extent)
     if length - held < extent:
-        return array, None, f"{count(array, extents):,} windows, none held out: {dim} is too short"
+        total = f"{count(array, extents):,} windows for training"
+        return array, None, (total, f"none held out: {dim} is too short")
     train = array.isel({dim: slice(0, length - held)})
     heldout = array.isel({dim: slice(length - held, None)})
     return (
         train,
         heldout,
-        f"{count(train, extents):,} windows for training; "
-        f"the last {held} of {length} along {dim} held out ({count(heldout, extents):,})",
+        (
+            f"{count(train, extents):,} windows for training",
+            f"{count(heldout, extents):,} in the last {held:,} of {length:,} along {dim}, held out",
+        ),
     )

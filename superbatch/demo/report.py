@@ -83,8 +83,8 @@ def _rates(task: Task, rates: list[Rate]) -> list[str]:
     lines.append(f"  superbatch : {best.name} = {ratio:.1f} : 1")
     if task.train.nbytes < TINY:
         lines += [
-            f"  This array is tiny ({task.train.nbytes / 1e6:.1f} MB, soon all in the page cache), so the",
-            "  ratio says little about a large archive: see --store, and python -m benchmarks.",
+            f"  This array is tiny ({task.train.nbytes / 1e6:.1f} MB, soon all in memory): the ratio",
+            "  does not carry over to large archives.",
         ]
     return lines
 

@@ -33,8 +33,8 @@ class Task:
     time : str or None
         The dimension whose last step is predicted from those before; None: the window itself is
         predicted, through a bottleneck.
-    split : str
-        What is held out, in a few words.
+    split : tuple of str
+        What is trained on and what is held out, in a few words each.
     unit : str
         Unit of the array's values, or "".
     chunks : dict of str to int
@@ -47,7 +47,7 @@ class Task:
     heldout: xr.DataArray | None
     window: dict[str, int]
     time: str | None
-    split: str
+    split: tuple[str, ...]
     unit: str
     chunks: dict[str, int]
 

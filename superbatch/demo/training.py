@@ -36,7 +36,7 @@ class History:
         Error of ``"network"`` at the end, and of each guess without one: for the held-out windows
         where there are some, else for the last batches.
     seconds : float
-        From the first batch asked for to the end of training.
+        From the first batch to the end of training.
     """
 
     train: list[float] = field(default_factory=list)
@@ -68,38 +68,46 @@ def train(
     heldout : list of Tensor of shape (batch, ...), or None
         Windows that training never sees.
     steps, seconds : int, float
-        How long to train.
+        How long to train; seconds count from the first batch.
     unit : str
         Unit of the data.
     """
     history = History()
     optimizer = torch.optim.AdamW(learner.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     recent: deque[Tensor] = deque(maxlen=32)  # for judging where nothing is held out
-    began = time.monotonic()
+    began = judged = 0.0
     with tqdm(
-        total=steps, desc="training", unit="it", bar_format=BAR, dynamic_ncols=True, disable=None
+        total=steps,
+        desc="training",
+        unit="it",
+        bar_format=BAR,
+        dynamic_ncols=True,
+        disable=None,  # where nobody watches
     ) as bar:
-        for step, batch in enumerate(dataset):
-            if step == 0:
+        for step, batch in enumerate(dataset, start=1):
+            if step == 1:
+                began = time.monotonic()
                 gauge = _Gauge(dataset.stats())
+                bar.unpause()  # its it/s begin here
                 learner.fit_scale(batch[name])
-                _judge(learner, heldout, history, step)
-            done = min(1.0, max(step / steps, (time.monotonic() - began) / seconds))
-            for group in optimizer.param_groups:
-                group["lr"] = LEARNING_RATE * _schedule(done)
+                _judge(learner, heldout, history, 0)
             loss = learner.loss(batch[name])
             optimizer.zero_grad()
             loss.backward()
+            done = min(1.0, max(step / steps, (time.monotonic() - began) / seconds))
+            for group in optimizer.param_groups:
+                group["lr"] = LEARNING_RATE * _schedule(done)
             optimizer.step()
             history.train.append(math.sqrt(loss.item()) * float(learner.scale))
             recent.append(batch[name])
             bar.update()
-            if (step + 1) % max(1, steps // JUDGEMENTS) == 0:
-                _judge(learner, heldout, history, step + 1)
+            if done >= judged + 1 / JUDGEMENTS or done == 1.0:
+                judged = done
+                _judge(learner, heldout, history, step)
                 error = history.heldout[-1] if history.heldout else history.train[-1]
                 fed = gauge(dataset.stats())
                 bar.set_postfix_str(f"{fed}, error {error:.3g} {unit}".rstrip(), refresh=False)
-            if step + 1 >= steps or time.monotonic() - began > seconds:
+            if done == 1.0:
                 break
     history.seconds = time.monotonic() - began
     history.final = learner.errors(heldout or recent)
