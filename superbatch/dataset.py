@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from superbatch import replay, transport
-from superbatch.errors import ArgumentError, SuperbatchError
+from superbatch.errors import ArgumentError, SuperbatchError, shown
 from superbatch.prefetch import Place, Prefetcher, Superbatch
 from superbatch.progress import Progress
 from superbatch.ranks import Agreement, Ranks
@@ -140,7 +141,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
         _whole("threads", threads, 1)
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise ArgumentError(
-                f"timeout={timeout!r} is not a time: write a number of seconds above 0"
+                f"timeout={shown(timeout)} is not a time: write a number of seconds above 0"
             )
         if dask is not None and not isinstance(dask, str) and not callable(dask):
             raise TypeError(
@@ -516,7 +517,11 @@ def _cores() -> int:
 
 
 def _whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
+    try:
+        right = not isinstance(value, bool) and operator.index(value) >= least  # type: ignore[arg-type]
+    except TypeError:
+        right = False
+    if not right:
         raise ArgumentError(
-            f"{name}={value!r} is not a number of things: write an int, {least} or more"
+            f"{name}={shown(value)} is not a number of things: write an int, {least} or more"
         )

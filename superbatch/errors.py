@@ -22,3 +22,15 @@ class LoaderDied(SuperbatchError):
 
 class LoaderTimeout(SuperbatchError):
     """A loader did not deliver within ``timeout`` seconds."""
+
+
+def shown(value: object) -> str:
+    """A value for an error of one sentence: on one line, and no longer than it takes to recognise it.
+
+    Examples
+    --------
+    >>> shown("x" * 100)
+    "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:60]}..."

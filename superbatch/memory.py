@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
@@ -21,7 +21,7 @@ def parse_bytes(value: str | int) -> int:
     >>> parse_bytes("1.5 GB"), parse_bytes("2KiB"), parse_bytes(7)
     (1500000000, 2048, 7)
     """
-    wrong = ArgumentError(f'{value!r:.60} is not a number of bytes: write one such as "8GB"')
+    wrong = ArgumentError(f'{shown(value)} is not a number of bytes: write one such as "8GB"')
     if isinstance(value, bool):
         raise wrong
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(value))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,16 @@ class Ranks:
     def of(cls, rank: int | None, world_size: int | None) -> Ranks:
         """As given, or from ``torch.distributed`` where it is initialised, or alone."""
         if (rank is None) != (world_size is None):
-            raise ArgumentError(f"rank={rank} and world_size={world_size}: give both, or neither")
+            raise ArgumentError(
+                f"rank={shown(rank)} and world_size={shown(world_size)}: give both, or neither"
+            )
         if rank is None or world_size is None:
             if dist.is_available() and dist.is_initialized():
                 return cls(dist.get_rank(), dist.get_world_size())
             return cls(0, 1)
         for name, value in (("rank", rank), ("world_size", world_size)):
             if isinstance(value, bool) or not isinstance(value, int):
-                raise ArgumentError(f"{name}={value!r} is not a number: write an int")
+                raise ArgumentError(f"{name}={shown(value)} is not a number: write an int")
         if not 0 <= rank < world_size:
             raise ArgumentError(
                 f"rank={rank} is not one of world_size={world_size} ranks: write 0 to {world_size - 1}"

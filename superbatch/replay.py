@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superbatch import seeds
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 
 Ints = npt.NDArray[np.int64]
 
@@ -47,7 +47,7 @@ class Replays:
         (4, 3, 1)
         """
         wrong = ArgumentError(
-            f'replays={given!r} is not a number of passes: write an int, a pair (least, most), or "auto"'
+            f'replays={shown(given)} is not a number of passes: write an int, a pair (least, most), or "auto"'
         )
         if isinstance(given, str):
             if given != "auto":
@@ -61,7 +61,7 @@ class Replays:
         least, most = map(int, pair)
         if not 1 <= least <= most:
             raise ArgumentError(
-                f"replays={given!r} is no range: write 1 <= least <= most, such as (1, 4)"
+                f"replays={shown(given)} is no range: write 1 <= least <= most, such as (1, 4)"
             )
         return cls(least, least if deterministic else most)
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
+from superbatch.errors import ArgumentError, shown
+
 Batch = dict[str, torch.Tensor]
 
 
@@ -47,7 +49,15 @@ class Device:
     holds_slot = False
 
     def __init__(self, device: str | torch.device) -> None:
-        self.device = torch.device(device)
+        try:
+            self.device = torch.device(device)
+            torch.empty(0, device=self.device)
+        except Exception as error:  # each backend has its own
+            reason = str(error).partition("\n")[0].rstrip(".:")
+            raise ArgumentError(
+                f"device={shown(device)} cannot be used ({reason:.200}): write one that torch has here, "
+                f'such as "cuda" or "cpu"'
+            ) from None
         self._resident: dict[str, torch.Tensor] = {}
         self._pinned: dict[int, torch.Tensor] = {}
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 from superbatch.slots import Layout, PrivateSlots, SharedSlots, open_shared
 
 Views = Sequence[Mapping[str, npt.NDArray[Any]]]
@@ -161,8 +161,8 @@ TRANSPORTS: dict[str, type[SharedReceiver] | type[PipeReceiver]] = {
 
 def make(transport: str, layout: Layout, count: int) -> Receiver:
     """The training process's half of a transport, by name."""
-    if transport not in TRANSPORTS:
+    if not isinstance(transport, str) or transport not in TRANSPORTS:
         raise ArgumentError(
-            f"transport={transport!r} is not known: write one of {', '.join(map(repr, TRANSPORTS))}"
+            f"transport={shown(transport)} is not known: write one of {', '.join(map(repr, TRANSPORTS))}"
         )
     return TRANSPORTS[transport](layout, count)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 
 Extent = int | slice
 
@@ -52,18 +53,24 @@ class Window:
 
 
 def _check(dim: str, extent: object) -> None:
-    if isinstance(extent, bool) or not (hasattr(extent, "__index__") or isinstance(extent, slice)):
-        raise TypeError(
-            f"Window({dim}={extent!r}): an extent is a number of positions, such as {dim}=12, "
-            f'or a slice of time offsets, such as {dim}=slice("-30min", "2h")'
-        )
     if isinstance(extent, slice):
         if extent.step is not None or extent.start is None or extent.stop is None:
             raise ArgumentError(
-                f"Window({dim}={extent!r}): a slice needs both ends and no step, "
+                f"Window({dim}={shown(extent)}): a slice needs both ends and no step, "
                 f'such as {dim}=slice("-30min", "2h")'
             )
-    elif int(extent) < 1:
+        return
+    try:
+        # A flag is an int to Python, and a length to nobody.
+        count = None if isinstance(extent, bool) else operator.index(extent)  # type: ignore[arg-type]
+    except TypeError:
+        count = None
+    if count is None:
+        raise TypeError(
+            f"Window({dim}={shown(extent)}): an extent is a number of positions, such as {dim}=12, "
+            f'or a slice of time offsets, such as {dim}=slice("-30min", "2h")'
+        )
+    if count < 1:
         raise ArgumentError(
-            f"Window({dim}={extent!r}): a window has at least one position: write {dim}=1 or more"
+            f"Window({dim}={shown(extent)}): a window has at least one position: write {dim}=1 or more"
         )

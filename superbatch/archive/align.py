@@ -67,11 +67,12 @@ def align(windows: Mapping[str, Window]) -> Grid:
     own: list[tuple[str, Window, int, Array]] = []
     for name, window in windows.items():
         array = as_array(window.data, name)
-        if array.identity not in numbers:
-            numbers[array.identity] = len(arrays)
-            arrays.append(array)
         # Two modalities may share their values and yet be labelled differently.
-        own.append((name, window, numbers[array.identity], array))
+        values = array.identity, array.dims
+        if values not in numbers:
+            numbers[values] = len(arrays)
+            arrays.append(array)
+        own.append((name, window, numbers[values], array))
         _known_dimensions(name, window, array)
 
     dimensions: dict[str, Dimension] = {}
@@ -137,6 +138,11 @@ def step_of(coordinate: npt.NDArray[Any]) -> pd.Timedelta:
 
 
 def _known_dimensions(name: str, window: Window, array: Array) -> None:
+    if 0 in array.shape:
+        empty = array.dims[array.shape.index(0)]
+        raise ArgumentError(
+            f"the array of {name!r} has no positions in {empty!r}: use one that holds something"
+        )
     for dim in window.extents:
         if dim not in array.dims:
             raise ArgumentError(

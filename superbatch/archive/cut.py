@@ -216,7 +216,16 @@ class Cutter:
             raise SuperbatchError(
                 f"transform returned {type(result).__name__}: it must return the sample, a dict of arrays"
             )
-        return {name: np.asarray(value) for name, value in result.items()}
+        sample = {}
+        for name, value in result.items():
+            try:
+                sample[name] = np.asarray(value)
+            except ValueError as error:  # lists of different lengths
+                raise SuperbatchError(
+                    f"transform returned {name!r} as a {type(value).__name__} that makes no array ({error}): "
+                    f"it must return arrays"
+                ) from None
+        return sample
 
     def write(
         self,

@@ -6,6 +6,7 @@ number of loaders, of threads and of machines, and what was served before, do no
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -116,6 +117,13 @@ class Plan:
             self._begin = rank * share + min(rank, extra)
             self._mine = share + (rank < extra)
             self._batches = -(-self.total // (batch_size * world_size))
+
+    def digest(self) -> str:
+        """Sixteen characters that stand for the axes: where they differ, so do the samples."""
+        known = hashlib.sha256(repr((self._first, self._first_sequences)).encode())
+        for axis in self.axes:
+            known.update(axis.tobytes())
+        return known.hexdigest()[:16]
 
     # -- how many --------------------------------------------------------------------------------
 

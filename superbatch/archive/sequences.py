@@ -160,6 +160,20 @@ class Axis:
         each, place, number = np.unique(counts[order], return_index=True, return_counts=True)
         return Groups(each, number.astype(np.int64), place.astype(np.int64), items[order])
 
+    def tobytes(self) -> bytes:
+        """All that decides which windows there are and how likely they are, as bytes."""
+        chunks = self.chunks
+        parts = [repr((self.name, chunks.length, self.width, self.per_sequence)).encode()]
+        if chunks.size is not None:
+            parts.append(repr((chunks.size, chunks.offset)).encode())
+        else:
+            parts.append(chunks.start(np.arange(chunks.count + 1)).astype("<i8").tobytes())
+        if self.starts is not None:
+            parts.append(self.starts.tobytes())
+        if self.weights is not None:
+            parts.append(self.weights.astype("<f8").tobytes())
+        return b"|".join(parts)
+
     def _weighted(self, place: Floats, low: Ints | np.int64, high: Ints | np.int64) -> Ints:
         assert self._cumulative is not None
         found = np.searchsorted(self._cumulative, place, side="right") - 1

@@ -12,12 +12,20 @@ import numpy.typing as npt
 
 from superbatch.archive import boxes as bx
 from superbatch.archive.align import Grid, align, is_time
+from superbatch.archive.arguments import (
+    check_windows,
+    fields_of,
+    is_number,
+    one_of,
+    per_dimension,
+    positive,
+)
 from superbatch.archive.cut import Cutter, Reject, Sample, Transform
 from superbatch.archive.patience import Patience
 from superbatch.archive.plan import Plan
 from superbatch.archive.sequences import Axis
 from superbatch.archive.validity import Allowed, allowed
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 from superbatch.memory import parse_bytes
 from superbatch.source import Fields, Filler, Settings
 from superbatch.window import Window
@@ -113,14 +121,13 @@ class ArchiveSource:
         retries: int = 3,
         read_timeout: float = 120.0,
     ) -> None:
-        _check_windows(windows)
-        _positive("samples", samples)
-        _positive("sequences", sequences)
-        if coverage not in ("random", "once"):
-            raise ArgumentError(f'coverage={coverage!r} is not known: write "random" or "once"')
-        if not isinstance(turnover, (int, float)) or not 0 < turnover <= 1:
+        check_windows(windows)
+        positive("samples", samples)
+        positive("sequences", sequences)
+        one_of("coverage", coverage, ("random", "once"))
+        if not is_number(turnover) or not 0 < turnover <= 1:
             raise ArgumentError(
-                f"turnover={turnover!r} is not a share: write a number above 0 and up to 1"
+                f"turnover={shown(turnover)} is not a share: write a number above 0 and up to 1"
             )
         if coverage == "once" and turnover < 1:
             raise ArgumentError(
@@ -135,21 +142,16 @@ class ArchiveSource:
         for name, function in (("reject", reject), ("transform", transform)):
             if function is not None and not callable(function):
                 raise TypeError(
-                    f"{name}={function!r} is not callable: write a function of a sample"
+                    f"{name}={shown(function)} is not callable: write a function of a sample"
                 )
-        if on_error not in ("raise", "skip"):
-            raise ArgumentError(f'on_error={on_error!r} is not known: write "raise" or "skip"')
+        one_of("on_error", on_error, ("raise", "skip"))
         if isinstance(retries, bool) or not isinstance(retries, (int, np.integer)) or retries < 0:
             raise ArgumentError(
-                f"retries={retries!r} is not a number of tries: write an int, 0 or more"
+                f"retries={shown(retries)} is not a number of tries: write an int, 0 or more"
             )
-        if (
-            isinstance(read_timeout, bool)
-            or not isinstance(read_timeout, (int, float))
-            or not read_timeout > 0
-        ):
+        if not is_number(read_timeout) or not read_timeout > 0:
             raise ArgumentError(
-                f"read_timeout={read_timeout!r} is not a time: write a number of seconds above 0"
+                f"read_timeout={shown(read_timeout)} is not a time: write a number of seconds above 0"
             )
         self._patience = Patience(int(retries), on_error == "skip", float(read_timeout))
         if samples < sequences:
@@ -160,7 +162,7 @@ class ArchiveSource:
         self.memory = None if memory is None else parse_bytes(memory)
         self.grid: Grid = align(windows)
         self.allowed: dict[str, Allowed] = {}
-        self.axes = self._axes(_per_dimension(chunks_per_sequence, self.grid), valid, weights)
+        self.axes = self._axes(per_dimension(chunks_per_sequence, self.grid), valid, weights)
         self._cutter = self._make_cutter()
 
     def bind(self, settings: Settings) -> ArchiveFeed:
@@ -281,7 +283,7 @@ class ArchiveSource:
             self._patience,
         )
         if self.transform is not None:
-            cutter.fields = _fields_of(cutter.finish(self._first_sample()))
+            cutter.fields = fields_of(cutter.finish(self._first_sample()))
         return cutter
 
     def _first_sample(self) -> Sample:
@@ -375,6 +377,7 @@ class ArchiveFeed:
             "shuffle": plan.shuffle,
             "replaced": plan.replaced,
             "windows": plan.total,
+            "drawn_from": plan.digest(),
             "seed": plan.seed,
             "rank": plan.rank,
             "world_size": plan.world_size,
@@ -384,52 +387,3 @@ class ArchiveFeed:
         from superbatch.archive.filler import ArchiveFiller
 
         return ArchiveFiller(self.plan, self.cutter, self.threads, self.dask)
-
-
-def _check_windows(windows: object) -> None:
-    if not isinstance(windows, Mapping) or not windows:
-        raise TypeError(
-            f"windows is {type(windows).__name__}: write a dict of Window by name, "
-            f'such as {{"sat": sb.Window(sat, time=12)}}'
-        )
-    for name, window in windows.items():
-        if not isinstance(name, str):
-            raise TypeError(f"{name!r} cannot name a modality: write a str")
-        if not isinstance(window, Window):
-            raise TypeError(
-                f"{name!r} is {type(window).__name__}: write sb.Window(array, time=12) to say what is cut from it"
-            )
-
-
-def _positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ArgumentError(f"{name}={value!r} is not a number of things: write an int, 1 or more")
-
-
-def _per_dimension(given: int | Mapping[str, int], grid: Grid) -> dict[str, int]:
-    names = [d.name for d in grid.dimensions]
-    per = dict.fromkeys(names, 1)
-    if isinstance(given, Mapping):
-        for name, number in given.items():
-            if name not in per:
-                raise ArgumentError(
-                    f"chunks_per_sequence names {name!r}, which is not windowed: write one of {', '.join(names)}"
-                )
-            _positive(f"chunks_per_sequence[{name!r}]", number)
-            per[name] = int(number)
-        return per
-    _positive("chunks_per_sequence", given)
-    per[names[0]] = int(given)
-    return per
-
-
-def _fields_of(sample: Mapping[str, npt.NDArray[Any]]) -> Fields:
-    if not sample:
-        raise ArgumentError("transform returned an empty dict: it must return at least one array")
-    for name, value in sample.items():
-        if value.dtype.kind not in "biuf":
-            raise ArgumentError(
-                f"transform returned {name!r} with dtype {value.dtype}, which no tensor can hold: "
-                f"return numbers or bools"
-            )
-    return {name: (value.shape, value.dtype) for name, value in sample.items()}

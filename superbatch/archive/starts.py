@@ -47,3 +47,8 @@ class Starts:
         begun = np.searchsorted(self._first, position, side="left")
         above: Ints = np.maximum(self._end[begun] - position, 0)
         return np.asarray(self._before[begun] - above, dtype=np.int64)
+
+    def tobytes(self) -> bytes:
+        """The positions as bytes, the same for the same positions."""
+        runs = np.concatenate([self._first, self._before])
+        return bytes(runs.astype("<i8").tobytes())
