@@ -45,9 +45,8 @@ def unwrap(data: Any) -> Unwrapped:
     kind = _kind(data)
     if kind == "ZarrArrayWrapper":
         return Unwrapped(data._array, View.whole(data._array.shape))
-    if kind in ("MemoryCachedArray", "ImplicitToExplicitIndexingAdapter"):
-        return unwrap(data.array)
-    if kind == "CopyOnWriteArray" and not data._copied:
+    if kind in ("MemoryCachedArray", "CopyOnWriteArray", "ImplicitToExplicitIndexingAdapter"):
+        # Once values were loaded or changed, what is wrapped is a NumPy array.
         return unwrap(data.array)
     if kind == "LazilyIndexedArray":
         inner = unwrap(data.array)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 
 import dask.array as da
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from dask._task_spec import Task, TaskRef
+from dask.highlevelgraph import HighLevelGraph
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -132,6 +135,75 @@ def test_a_dask_graph_that_only_looks_like_slicing(store):
         same(xr.DataArray(values, dims=DIMS), "dask")
     turned = da.block([[x[:6, :5], x[:6, 5:10]], [x[6:12, 5:10], x[6:12, :5]]])
     same(xr.DataArray(turned, dims=DIMS), "dask")
+
+
+def made_by_hand(sources, blocks, chunks):
+    """A Dask array whose blocks are parts of blocks of other Dask arrays, as slicing leaves them."""
+    layer = {}
+    for at, (source, block, part) in blocks.items():
+        key = ("made", *at)
+        layer[key] = Task(key, operator.getitem, TaskRef((source.name, *block)), part)
+    graph = HighLevelGraph.from_collections("made", layer, dependencies=sources)
+    return xr.DataArray(da.Array(graph, "made", chunks, dtype=sources[0].dtype), dims=("y", "x"))
+
+
+ALL = (slice(None), slice(None))
+HALF = (slice(0, 2), slice(None))
+REVERSED = (slice(None, None, -1), slice(None))
+MADE = {
+    # How it is called, the path it must take, and what each of the two by two blocks is.
+    "as it was": ("zarr", {(0, 0): ALL, (0, 1): ALL, (1, 0): ALL, (1, 1): ALL}),
+    "one turned": ("dask", {(0, 0): ALL, (0, 1): ALL, (1, 0): ALL, (1, 1): REVERSED}),
+    "two turned": ("dask", {(0, 0): ALL, (0, 1): ALL, (1, 0): REVERSED, (1, 1): REVERSED}),
+}
+
+
+@pytest.mark.parametrize("how", MADE)
+def test_parts_of_blocks(store, how):
+    path, parts = MADE[how]
+    x = da.from_zarr(zarr.open_array(store / "field", mode="r"))[:, :, 0]
+    blocks = {at: (x, at, part) for at, part in parts.items()}
+    same(made_by_hand([x], blocks, ((6, 6), (5, 5))), path)
+
+
+def test_blocks_in_other_places(store):
+    x = da.from_zarr(zarr.open_array(store / "field", mode="r"))[:, :, 0]
+    corners = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    chunks = ((6, 6), (5, 5))
+    for order, path in (
+        ([(0, 0), (0, 1), (1, 0), (1, 1)], "zarr"),
+        ([(1, 0), (1, 1), (2, 0), (2, 1)], "zarr"),
+        ([(1, 0), (1, 1), (0, 0), (0, 1)], "dask"),
+        ([(0, 0), (0, 1), (2, 0), (2, 1)], "dask"),
+        ([(0, 0), (0, 1), (1, 1), (1, 0)], "dask"),
+        ([(0, 0), (0, 1), (1, 0), (0, 0)], "dask"),
+        ([(0, 0), (0, 0), (1, 0), (1, 0)], "dask"),
+    ):
+        blocks = {at: (x, block, ALL) for at, block in zip(corners, order, strict=True)}
+        same(made_by_hand([x], blocks, chunks), path)
+    halves = {at: (x, at, HALF) for at in corners}
+    same(made_by_hand([x], halves, ((2, 2), (5, 5))), "dask")
+
+
+def test_blocks_of_two_arrays(store):
+    """Two stored arrays of one shape, whose blocks would fit each other."""
+    one = zarr.open_array(store / "field", mode="r")
+    other = zarr.create_array(store.parent / "other", data=one[:] + 10_000, chunks=(6, 5, 4))
+    x, y = da.from_zarr(one)[:, :, 0], da.from_zarr(other)[:, :, 0]
+    for odd in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        blocks = {at: (y if at == odd else x, at, ALL) for at in np.ndindex(2, 2)}
+        same(made_by_hand([x, y], blocks, ((6, 6), (5, 5))), "dask")
+
+
+def test_only_some_blocks_of_a_long_graph_are_looked_at(store, monkeypatch):
+    """Beyond a number of blocks, those along each axis and a sample of the others decide."""
+    monkeypatch.setattr("superbatch.archive.read_dask.ALL_BLOCKS", 3)
+    monkeypatch.setattr("superbatch.archive.read_dask.SOME_BLOCKS", 200)
+    x = da.from_zarr(zarr.open_array(store / "field", mode="r"))[:, :, 0]
+    blocks = {at: (x, at, ALL) for at in np.ndindex(2, 2)}
+    same(made_by_hand([x], blocks, ((6, 6), (5, 5))), "zarr")
+    blocks[1, 1] = (x, (1, 1), REVERSED)
+    same(made_by_hand([x], blocks, ((6, 6), (5, 5))), "dask")
 
 
 @pytest.mark.parametrize("make", ["from_array", "from_zarr", "inline"])
