@@ -10,20 +10,30 @@ if TYPE_CHECKING:
     from superbatch.dataset import SuperbatchDataset
     from superbatch.errors import SuperbatchError
     from superbatch.stats import Stats
-    from superbatch.window import Window
+    from superbatch.window import HERE, Forecast, Window
 
 __version__ = "0.1.0"
 
 # Imported when first used: a loader process imports this package too, and needs no torch.
 _PUBLIC = {
+    "HERE": "superbatch.window",
     "ArchiveSource": "superbatch.archive.source",
+    "Forecast": "superbatch.window",
     "SuperbatchDataset": "superbatch.dataset",
     "SuperbatchError": "superbatch.errors",
     "Stats": "superbatch.stats",
     "Window": "superbatch.window",
 }
 
-__all__ = ["ArchiveSource", "Stats", "SuperbatchDataset", "SuperbatchError", "Window"]
+__all__ = [
+    "HERE",
+    "ArchiveSource",
+    "Forecast",
+    "Stats",
+    "SuperbatchDataset",
+    "SuperbatchError",
+    "Window",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from superbatch.prefetch import Place, Prefetcher, Superbatch
 from superbatch.progress import Progress
 from superbatch.ranks import Agreement, Ranks
 from superbatch.replay import Replays
-from superbatch.serve import Batch, Device, Host
+from superbatch.serve import Batch, Device, Finish, Host
 from superbatch.slots import Layout
 from superbatch.source import Settings, Source
 from superbatch.stats import Meter, Stats
@@ -166,6 +166,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
             )
         )
         self._server = Host() if device is None else Device(device)
+        self._finish = Finish(self._feed.labels, self._feed.scales)
         # One slot is served while each loader fills one.
         self._slot_count = loaders + 1
         self._receiver = _receiver(
@@ -334,6 +335,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
         in_order = number == 0 or not self.shuffle
         order = None if in_order else self._server.order(rows)
         server, meter, limit = self._server, self._meter, self.batches_per_epoch
+        finish = self._finish
         last_pass = self._replays.fixed and number + 1 >= self._replays.least
         begin = time.monotonic()
         first, at = cursor.batch, sum(sizes[: cursor.batch])
@@ -350,7 +352,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
             cursor.served += 1
             self._extra += number >= self._replays.least
             meter.batch(sizes[batch], fresh=number == 0)
-            yield out
+            yield out if finish.nothing else finish(out)
             if limit is not None and cursor.served >= limit:
                 break
             now = time.monotonic()

@@ -5,12 +5,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
 from superbatch.errors import ArgumentError, shown
 
-Batch = dict[str, torch.Tensor]
+# Tensors, but for strings, which come as lists.
+Batch = dict[str, Any]
+
+
+class Finish:
+    """What is left to be done when a batch is given out.
+
+    Parameters
+    ----------
+    labels : mapping of str to array of str
+        Fields that come as lists of these strings.
+    scales : mapping of str to (mean, std, dtype)
+        Fields that are normalised now, so that smaller numbers travel.
+    """
+
+    def __init__(
+        self,
+        labels: Mapping[str, npt.NDArray[Any]],
+        scales: Mapping[str, tuple[Any, Any, np.dtype[Any]]],
+    ) -> None:
+        self._labels = {name: strings.tolist() for name, strings in labels.items()}
+        self._scales = scales
+        self._cached: dict[tuple[str, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
+        self.nothing = not labels and not scales
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The batch as the user gets it."""
+        for name, (mean, std, dtype) in self._scales.items():
+            values = batch[name]
+            key = name, values.device
+            if key not in self._cached:
+                kind = torch.from_numpy(np.empty(0, dtype)).dtype
+                self._cached[key] = (
+                    torch.as_tensor(
+                        0.0 if mean is None else mean, dtype=kind, device=values.device
+                    ),
+                    torch.as_tensor(1.0 if std is None else std, dtype=kind, device=values.device),
+                )
+            shift, scale = self._cached[key]
+            batch[name] = (values.to(scale.dtype) - shift) / scale
+        for name, strings in self._labels.items():
+            batch[name] = _named(batch[name].tolist(), strings)
+        return batch
+
+
+def _named(numbers: Any, strings: list[str]) -> Any:
+    if isinstance(numbers, list):
+        return [_named(number, strings) for number in numbers]
+    return strings[numbers]
 
 
 class Host:

@@ -108,6 +108,14 @@ class Feed(Protocol):
         """The arrays of one sample."""
 
     @property
+    def labels(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Of fields that stand for strings: the strings that their numbers count."""
+
+    @property
+    def scales(self) -> Mapping[str, tuple[Any, Any, np.dtype[Any]]]:
+        """Of fields that are normalised when a batch is given out: mean, std and dtype."""
+
+    @property
     def samples(self) -> int:
         """Rows of a slot."""
 
@@ -125,6 +133,9 @@ class Feed(Protocol):
 
     def fingerprint(self) -> Mapping[str, Any]:
         """What has to be equal for a state to be resumed exactly."""
+
+    def descriptors(self) -> Sequence[int]:
+        """Open files that loaders have to inherit."""
 
     def open(self) -> Filler:
         """Called once, in the loader process."""

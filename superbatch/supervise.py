@@ -179,7 +179,7 @@ class Loaders:
 
     def _spawn(self, number: int) -> None:
         ours, theirs = Pipe(duplex=True)
-        shared = self._receiver.descriptors()
+        shared = [*self._receiver.descriptors(), *self._feed.descriptors()]
         descriptors = (theirs.fileno(), self._tokens_write.fileno(), self._lock.fileno())
         process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, json.dumps(sys.path), *map(str, descriptors)],

@@ -3,35 +3,126 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
 
 from superbatch.errors import ArgumentError, shown
 
-Extent = int | slice
+
+class _Here:
+    """The type of :data:`HERE`."""
+
+    def __repr__(self) -> str:
+        return "HERE"
+
+
+HERE: Final = _Here()
+"""As an extent: the anchor's own site along that dimension, which is then not in the sample."""
+
+Extent = int | slice | _Here
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a window is placed and what becomes of its values; see :class:`Window`."""
+
+    crs: Any = None
+    at: Mapping[str, str] | None = None
+    edge: str = "drop"
+    nan: str | float | None = None
+    mask: bool = False
+    dtype: np.dtype[Any] | None = None
+    mean: Any = None
+    std: Any = None
+    dropout: float = 0.0
+    decode: bool = True
+    normalize: str = "loader"
+
+    def __post_init__(self) -> None:
+        if self.edge not in ("drop", "fill"):
+            raise ArgumentError(f'edge={shown(self.edge)} is not known: write "drop" or "fill"')
+        number = isinstance(self.nan, (int, float)) and not isinstance(self.nan, bool)
+        if self.nan is not None and self.nan not in ("keep", "drop") and not number:
+            raise ArgumentError(
+                f'nan={shown(self.nan)} is not known: write "keep", "drop" or a number'
+            )
+        if (
+            isinstance(self.dropout, bool)
+            or not isinstance(self.dropout, (int, float))
+            or not 0 <= self.dropout < 1
+        ):
+            raise ArgumentError(
+                f"dropout={shown(self.dropout)} is not a probability: write 0 up to below 1"
+            )
+        if self.normalize not in ("loader", "device"):
+            raise ArgumentError(
+                f'normalize={shown(self.normalize)} is not known: write "loader" or "device"'
+            )
+        if self.dtype is not None and self.dtype.kind not in "biuf":
+            raise ArgumentError(
+                f"dtype={self.dtype} makes no tensor: write a number's type, such as float32"
+            )
 
 
 class Window:
     """What one array contributes to a sample: a box around the sample's anchor.
+
+    The anchor is a time ``t0`` of the reference's time axis and, where there is space, a place: one of
+    ``sites``, or a pixel of the reference. Each array is cut on its own grid, at its own step.
 
     Parameters
     ----------
     data : xarray.DataArray or zarr.Array
         The array that windows are cut from. A DataArray of ``xarray.open_zarr`` with any
         ``chunks=``; no data is read here.
-    **extents : int or slice
+    crs : str or int, optional
+        The projection of the array's place coordinates, where it is not that of the anchors (``crs``
+        of the reference, or ``sites.attrs["crs"]``); as ``pyproj.CRS`` takes it. Needs the extra ``geo``.
+    at : mapping of str to str, optional
+        For dimensions whose places are given by a 2-d coordinate: its name, such as
+        ``{"y": "y_osgb", "x": "x_osgb"}``.
+    edge : {"drop", "fill"}
+        Windows that do not fit into the array at the edge of space: anchors that need them are not drawn, or
+        what is missing is filled with ``nan`` (NaN where that is no number; 0 in integers).
+    nan : {"keep", "drop"} or float, optional
+        ``"drop"``: anchors whose window holds a NaN are not drawn; this reads the whole array once, and is the
+        default where a dimension is ``HERE``. ``"keep"``: NaNs stay, the default elsewhere. A number takes
+        the place of NaN.
+    mask : bool
+        Add ``<name>_mask`` to the batch: True where a value is there.
+    dtype : dtype, optional
+        Of the values in the batch. By default that of the array (after CF decoding: float32), or float32
+        where integers are normalised.
+    mean, std : number, array or DataArray, optional
+        Values become ``(value - mean) / std``. A DataArray is matched by its dimensions (channels), an array
+        has to broadcast against the window.
+    dropout : float
+        Probability that a sample has no values of this array: all are NaN, or ``nan`` where that is a number,
+        or 0 in integers. Drawn from the seed, independently for each sample.
+    decode : bool
+        False: values as they are stored, without the CF attributes ``scale_factor``, ``add_offset`` and
+        ``_FillValue``: packed integers stay integers.
+    normalize : {"loader", "device"}
+        Where ``mean`` and ``std`` are applied: in the loader; or when the batch is given out, on the dataset's
+        device: integers then travel as integers.
+    **extents : int, slice or HERE
         The window along each dimension, by name. An ``int`` is that many neighbouring positions: along
         a time axis (a coordinate of dates) they start at the anchor, along any other dimension they are
         centred on it, one more before the anchor than after it where the number is even. A ``slice`` of
         time offsets, such as ``slice("-30min", "2h")``, is taken around the anchor's time, both
-        ends inside. A dimension that is not named is taken whole.
+        ends inside. On an axis with another step than the reference's, the anchor is first rounded down
+        to the axis's latest stamp, so that nothing later than asked for is seen; offsets between two steps
+        are moved inwards. A dimension that is not named is taken whole.
 
     Raises
     ------
     TypeError
-        An extent is neither an int nor a slice.
+        An extent is neither an int, nor a slice, nor ``HERE``.
     ArgumentError
-        An int below one, or a slice with a step or an open end.
+        An int below one, a slice with a step or an open end, an option that is not known.
 
     Examples
     --------
@@ -41,18 +132,114 @@ class Window:
     Window(time=12, y=32, x=32)
     """
 
-    def __init__(self, data: Any, /, **extents: Extent) -> None:
+    def __init__(
+        self,
+        data: Any,
+        /,
+        *,
+        crs: Any = None,
+        at: Mapping[str, str] | None = None,
+        edge: str = "drop",
+        nan: str | float | None = None,
+        mask: bool = False,
+        dtype: Any = None,
+        mean: Any = None,
+        std: Any = None,
+        dropout: float = 0.0,
+        decode: bool = True,
+        normalize: str = "loader",
+        **extents: Extent,
+    ) -> None:
         self.data = data
+        kind = None if dtype is None else np.dtype(dtype)
+        self.options = Options(
+            crs, at, edge, nan, bool(mask), kind, mean, std, dropout, bool(decode), normalize
+        )
         self.extents: Mapping[str, Extent] = dict(extents)
         for dim, extent in extents.items():
-            _check(dim, extent)
+            check_extent(dim, extent)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{dim}={extent!r}" for dim, extent in self.extents.items())
-        return f"Window({inside})"
+        return f"{type(self).__name__}({inside})"
 
 
-def _check(dim: str, extent: object) -> None:
+class Forecast(Window):
+    """A window of an archive of forecasts, which has an axis of runs and one of steps.
+
+    Valid time is the run's time plus the step. For an anchor ``t0``, the freshest run is used that is not younger
+    than ``t0 - delay``: what would have been known at ``t0``. ``t0`` is rounded down to the archive's
+    own step, the smallest difference between two of its steps. In the sample, the valid
+    times stand where the runs stood, and there is no dimension of steps.
+
+    Parameters
+    ----------
+    data : xarray.DataArray
+        With 1-d coordinates of run times (dates) and of steps: timedelta, or numbers of hours.
+    init_time, step : str
+        The dimensions of runs and of steps.
+    time : int or slice of time offsets
+        The valid times around ``t0``, as for :class:`Window`.
+    delay : str or timedelta
+        How long after its time a run is available.
+    past : {"run", "freshest"}
+        Valid times before ``t0``: from the same run as the rest, which rules out anchors before whose
+        window that run began; or each from the freshest run not younger than that valid time.
+    max_age : str or timedelta, optional
+        Anchors whose run is older than this at ``t0`` are not drawn.
+    accumulated : bool or sequence of labels
+        Values that accumulate since the run began: differences to the step before are taken, for all
+        (True) or for these labels of the only dimension with a coordinate of labels (channels).
+    late : mapping of str to float, optional
+        Further delays and their probabilities, such as ``{"3h": 0.2, "6h": 0.1}``: the run is then chosen as if it had
+        come so much later. Drawn from the seed, independently for each sample.
+    **options_and_extents
+        As for :class:`Window`.
+
+    Notes
+    -----
+    Each valid time has to lie on a step that the archive has: across a change of step (hourly, then
+    three-hourly) anchors that would need a step in between are not drawn. Nothing is interpolated.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        /,
+        *,
+        time: int | slice,
+        init_time: str = "init_time",
+        step: str = "step",
+        delay: Any = "0h",
+        past: str = "run",
+        max_age: Any = None,
+        accumulated: bool | Sequence[Any] = False,
+        late: Mapping[str, float] | None = None,
+        **options_and_extents: Any,
+    ) -> None:
+        super().__init__(data, **options_and_extents)
+        check_extent("time", time)
+        if past not in ("run", "freshest"):
+            raise ArgumentError(f'past={shown(past)} is not known: write "run" or "freshest"')
+        for dim in (init_time, step):
+            if dim in self.extents:
+                raise ArgumentError(
+                    f"Forecast names an extent for {dim!r}: its runs and steps follow from time="
+                )
+        chances = list((late or {}).values())
+        if any(not 0 <= c <= 1 for c in chances) or sum(chances) > 1:
+            raise ArgumentError(
+                f"late={shown(late)}: probabilities are from 0 to 1, and together at most 1"
+            )
+        self.time, self.init_time, self.step = time, init_time, step
+        self.delay, self.past, self.max_age = delay, past, max_age
+        self.accumulated, self.late = accumulated, dict(late or {})
+
+
+def check_extent(dim: str, extent: object) -> None:
+    """Raise where an extent is none."""
+    if isinstance(extent, _Here):
+        return
     if isinstance(extent, slice):
         if extent.step is not None or extent.start is None or extent.stop is None:
             raise ArgumentError(

@@ -21,7 +21,9 @@ Array = npt.NDArray[Any]
 def field(shape: Sequence[int], dtype: npt.DTypeLike = "int32") -> Array:
     """An array whose values are their own positions, counted in C order."""
     count = int(np.prod(shape))
-    assert count - 1 == int(np.array(count - 1).astype(dtype)), f"{dtype} cannot number {count} values"
+    assert count - 1 == int(np.array(count - 1).astype(dtype)), (
+        f"{dtype} cannot number {count} values"
+    )
     return np.arange(count).astype(dtype).reshape(shape)
 
 

@@ -1,219 +1,508 @@
-"""From windows to the axes of a plan: which positions each modality needs around an anchor."""
+"""From windows to the axes of a plan: where each modality is cut around an anchor.
+
+The anchor is a row of positions: one along the reference's time axis, and one along the axis of sites, or one
+along each dimension of the reference that gives the place. Every windowed dimension of every array gets
+a table from those positions to its own.
+"""
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
+from superbatch.archive import forecast, places, times
 from superbatch.archive.arrays import Array, as_array
-from superbatch.archive.cut import Cut
+from superbatch.archive.chunks import Chunks
+from superbatch.archive.crop import Cut
+from superbatch.archive.grid import (
+    Dimension,
+    Grid,
+    Modality,
+    accumulated,
+    coordinates,
+    known_dimensions,
+    nearest_pixels,
+    same,
+    small,
+)
+from superbatch.archive.grid import (
+    extent as extent_of,
+)
+from superbatch.archive.grid import (
+    fits as check_fits,
+)
+from superbatch.archive.lookup import Lookup
+from superbatch.archive.missing import missing, whole_windows
+from superbatch.archive.sites import Sites
+from superbatch.archive.times import is_time
+from superbatch.archive.values import values_of
 from superbatch.errors import ArgumentError
-from superbatch.window import Extent, Window
+from superbatch.window import HERE, Forecast, Window
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
-@dataclass
-class Dimension:
-    """One windowed dimension of the grid that the modalities share."""
-
-    name: str
-    length: int
-    reference: int  # the array whose chunks divide it
-    coordinate: npt.NDArray[Any] | None
-    # First position that any modality needs, relative to the anchor, and one past the last. The anchor
-    # is always among them, so that every sample has a place of its own on the axis.
-    low: int = 0
-    high: int = 1
-
-    @property
-    def width(self) -> int:
-        return self.high - self.low
-
-
-@dataclass
-class Grid:
-    """The windowed dimensions, the distinct arrays and how each modality is cut."""
-
-    dimensions: list[Dimension]
-    arrays: list[Array]
-    cuts: list[Cut]
-
-
-def align(windows: Mapping[str, Window]) -> Grid:
-    """Bring several arrays on one grid together.
+class Aligner:
+    """Brings the windows of all modalities together.
 
     Parameters
     ----------
     windows : mapping of str to Window
-        The modalities; the first is the reference.
-
-    Returns
-    -------
-    Grid
+        The first is the reference.
+    sites : Sites, optional
 
     Raises
     ------
     ArgumentError
-        A dimension that does not exist, a window longer than its array, arrays that are not on one
-        grid.
+        A dimension that does not exist, a window longer than its array, arrays that cannot be
+        brought together.
     """
-    arrays: list[Array] = []
-    numbers: dict[Any, int] = {}
-    own: list[tuple[str, Window, int, Array]] = []
-    for name, window in windows.items():
-        array = as_array(window.data, name)
-        # Two modalities may share their values and yet be labelled differently.
-        values = array.identity, array.dims
-        if values not in numbers:
-            numbers[values] = len(arrays)
-            arrays.append(array)
-        own.append((name, window, numbers[values], array))
-        _known_dimensions(name, window, array)
 
-    dimensions: dict[str, Dimension] = {}
-    extents: list[dict[str, tuple[int, int]]] = []
-    for name, window, number, array in own:
-        ranges = {}
-        for dim, extent in window.extents.items():
-            length = array.shape[array.dims.index(dim)]
-            known = dimensions.setdefault(
-                dim, Dimension(dim, length, number, array.coords.get(dim))
+    def __init__(self, windows: Mapping[str, Window], sites: Sites | None = None) -> None:
+        self.sites = sites
+        self.reference = next(iter(windows))
+        self.arrays: list[Array] = []
+        self.columns: dict[str, Dimension] = {}
+        self.modalities: list[Modality] = []
+        self._joint: tuple[str, str, Bools] | None = None
+        self.joint_reasons: dict[str, int] = {}
+        self.times: dict[str, Ints] = {}
+        self.runs: dict[str, Ints] = {}
+        self.place: dict[str, tuple[tuple[int, ...], npt.NDArray[Any]]] = {}
+        numbers: dict[Any, int] = {}
+        for name, window in windows.items():
+            array = as_array(window.data, name)
+            # Two modalities may share their values and yet be labelled differently.
+            values = array.identity, array.dims
+            if values not in numbers:
+                numbers[values] = len(self.arrays)
+                self.arrays.append(array)
+            number = numbers[values]
+            n = len(array.dims)
+            modality = Modality(
+                name, window, number, array, [None] * n, [0] * n, list(array.shape), []
             )
-            _one_grid(known, name, array, length, next(iter(windows)))
-            low, high = _positions(name, dim, extent, known.coordinate)
-            if high - low > length:
-                raise ArgumentError(
-                    f"the window of {name!r} is {high - low} long in {dim!r}, where the array has {length}: "
-                    f"write {dim}={length} or less"
-                )
-            ranges[dim] = (low, high)
-            known.low, known.high = min(known.low, low), max(known.high, high)
-        extents.append(ranges)
-    if not dimensions:
-        raise ArgumentError(
-            f"no dimension is windowed, so there is one sample only: name a dimension in Window(...), "
-            f"such as {arrays[0].dims[0]}=1"
-        )
-    order = list(dimensions)
-    cuts = []
-    for (name, _, number, array), ranges in zip(own, extents, strict=True):
-        axes: list[int | None] = []
-        offset, size = [], []
-        for dim, length in zip(array.dims, array.shape, strict=True):
-            if dim in ranges:
-                low, high = ranges[dim]
-                axes.append(order.index(dim))
-                offset.append(low - dimensions[dim].low)
-                size.append(high - low)
-            else:
-                axes.append(None)
-                offset.append(0)
-                size.append(length)
-        cuts.append(Cut(name, number, tuple(axes), tuple(offset), tuple(size)))
-    return Grid(list(dimensions.values()), arrays, cuts)
-
-
-def is_time(coordinate: npt.NDArray[Any] | None) -> bool:
-    """Whether a coordinate holds dates or durations."""
-    if coordinate is None or not len(coordinate):
-        return False
-    if coordinate.dtype.kind in "mM":
-        return True
-    return coordinate.dtype == object and hasattr(coordinate[0], "calendar")
-
-
-def step_of(coordinate: npt.NDArray[Any]) -> pd.Timedelta:
-    """The step of a time axis: the median of the differences between neighbours."""
-    differences = np.diff(coordinate)
-    if coordinate.dtype == object:
-        seconds = np.array([d.total_seconds() for d in differences])
-        return pd.Timedelta(seconds=float(np.median(seconds)))
-    nanoseconds = differences.astype("timedelta64[ns]").astype(np.int64)
-    return pd.Timedelta(int(np.median(nanoseconds)), unit="ns")
-
-
-def _known_dimensions(name: str, window: Window, array: Array) -> None:
-    if 0 in array.shape:
-        empty = array.dims[array.shape.index(0)]
-        raise ArgumentError(
-            f"the array of {name!r} has no positions in {empty!r}: use one that holds something"
-        )
-    for dim in window.extents:
-        if dim not in array.dims:
+            known_dimensions(name, window, array)
+            self.modalities.append(modality)
+        first = self.modalities[0]
+        if isinstance(first.window, Forecast):
             raise ArgumentError(
-                f"Window of {name!r} names the dimension {dim!r}, which its array does not have: "
-                f"write one of {', '.join(array.dims)}"
+                f"{first.name!r} is a Forecast and cannot be the reference: write an array with a time axis first"
             )
+        # The reference's time axis, in whose order anchors are.
+        timed = [d for d in first.window.extents if is_time(first.array.coords.get(d))]
+        self.time = timed[0] if timed else None
 
-
-def _one_grid(known: Dimension, name: str, array: Array, length: int, reference: str) -> None:
-    coordinate = array.coords.get(known.name)
-    if length != known.length:
-        raise ArgumentError(
-            f"{name!r} has {length} positions in {known.name!r} where {reference!r} has {known.length}: "
-            f"windowed dimensions have to be on one grid; select the part that both have"
-        )
-    if coordinate is None or known.coordinate is None or coordinate is known.coordinate:
-        return
-    differ = np.flatnonzero(coordinate != known.coordinate)
-    if len(differ):
-        at = int(differ[0])
-        raise ArgumentError(
-            f"{name!r} and {reference!r} are not on one grid: at position {at} of {known.name!r} they have "
-            f"{coordinate[at]} and {known.coordinate[at]}; select the part that both have"
-        )
-
-
-def _positions(
-    name: str, dim: str, extent: Extent, coordinate: npt.NDArray[Any] | None
-) -> tuple[int, int]:
-    """First position and one past the last that a window covers, relative to its anchor."""
-    if not isinstance(extent, slice):
-        length = int(extent)
-        low = 0 if is_time(coordinate) else -(length // 2)
-        return low, low + length
-    if coordinate is None or not is_time(coordinate):
-        raise ArgumentError(
-            f"Window of {name!r}: {dim}={extent!r} gives time offsets, but {dim!r} has no time coordinate: "
-            f"write a number of positions, such as {dim}=12"
-        )
-    begin, end = (_offset(name, dim, value) for value in (extent.start, extent.stop))
-    step = step_of(coordinate) if len(coordinate) > 1 else pd.Timedelta(0)
-    if not step:
-        raise ArgumentError(
-            f"Window of {name!r}: {dim}={extent!r} gives time offsets, but {dim!r} has "
-            + (
-                f"most of its {len(coordinate)} stamps repeated: drop them first, such as with "
-                f".drop_duplicates({dim!r})"
-                if len(coordinate) > 1
-                else f"one stamp, and so no step: write {dim}=1"
+    def align(self) -> Grid:
+        """Find out where everything lies."""
+        for modality in self.modalities:
+            self._own_grid(modality)
+        if self.sites is not None:
+            self._add_sites()
+        for modality in self.modalities:
+            self._other_grids(modality)
+        if not self.columns:
+            raise ArgumentError(
+                f"no dimension is windowed, so there is one sample only: name a dimension in Window(...), "
+                f"such as {self.arrays[0].dims[0]}=1"
             )
+        for modality in self.modalities:
+            self._rule_out_nan(modality)
+        self._places()
+        names = list(self.columns)
+        joint = None
+        if self._joint is not None:
+            joint = names.index(self._joint[0]), names.index(self._joint[1]), self._joint[2]
+        return Grid(
+            list(self.columns.values()),
+            self.arrays,
+            [self._cut(m) for m in self.modalities],
+            joint,
+            self.joint_reasons,
+            self.times,
+            self.runs,
+            self.place,
         )
-    if step < pd.Timedelta(0):  # a later time comes first
-        begin, end = end, begin
-    # Both ends belong to the window; an end between two steps is moved inwards.
-    low, high = -((-begin) // step), end // step + 1
-    if high <= low:
-        raise ArgumentError(
-            f"Window of {name!r}: {dim}={extent!r} holds no position of an axis with a step of {step}: "
-            f"write a longer slice"
+
+    # -- on the anchors' own grid ----------------------------------------------------------------
+
+    def _own_grid(self, m: Modality) -> None:
+        """Dimensions that are columns of the anchor themselves."""
+        for dim, extent in m.window.extents.items():
+            if extent is HERE or not self._is_own(m, dim):
+                continue
+            at = m.array.dims.index(dim)
+            column = self.columns.get(dim)
+            if column is None:
+                column = Dimension(
+                    dim,
+                    m.array.shape[at],
+                    m.array.chunks[at],
+                    m.array.coords.get(dim),
+                )
+                self.columns[dim] = column
+            low, high = extent_of(m.name, dim, extent, m.array.coords.get(dim))
+            if high - low > column.length:
+                raise ArgumentError(
+                    f"the window of {m.name!r} is {high - low} long in {dim!r}, where the array has "
+                    f"{column.length}: write {dim}={column.length} or less"
+                )
+            column.low, column.high = min(column.low, low), max(column.high, high)
+            m.put(at, Lookup((list(self.columns).index(dim),)), low, high - low)
+
+    def _is_own(self, m: Modality, dim: str) -> bool:
+        """Whether a dimension is windowed by its own positions, not looked up from the anchor."""
+        reference = self.modalities[0]
+        if self.sites is not None and self._site_variable(m, dim) is not None:
+            return False
+        if m is reference:
+            return True
+        coordinate = m.array.coords.get(dim)
+        if is_time(coordinate) and self.time is not None:
+            return dim == self.time and same(m.array, reference.array, dim)
+        if dim in (m.window.options.at or {}):
+            return False
+        if dim not in reference.window.extents:
+            # A grid in another projection calls its dimensions as it likes.
+            numeric = coordinate is not None and coordinate.dtype.kind in "iuf"
+            return not (numeric and m.window.options.crs != reference.window.options.crs)
+        if m.window.options.crs is not None or m.window.options.at or reference.window.options.at:
+            return m.window.options.crs == reference.window.options.crs and same(
+                m.array, reference.array, dim
+            )
+        if same(m.array, reference.array, dim):
+            return True
+        here, there = m.array.coords.get(dim), reference.array.coords.get(dim)
+        if any(c is None or c.dtype.kind not in "iuf" for c in (here, there)):
+            length = reference.array.shape[reference.array.dims.index(dim)]
+            raise ArgumentError(
+                f"{m.name!r} has {m.array.shape[m.array.dims.index(dim)]} positions in {dim!r} where "
+                f"{self.reference!r} has {length}, and no numeric coordinates tell how they lie to each other: "
+                f"give both arrays a coordinate {dim!r}, or select the part that both have"
+            )
+        return False
+
+    # -- on other grids --------------------------------------------------------------------------
+
+    def _add_sites(self) -> None:
+        assert self.sites is not None
+        sites, first = self.sites, self.modalities[0]
+        dims = [d for d in first.window.extents if self._site_variable(first, d) is not None]
+        keys = []
+        for dim in dims:
+            at = first.array.dims.index(dim)
+            extent = first.window.extents[dim]
+            position, _ = self._site_pixels(first, dim)
+            begin, end = extent_of(first.name, dim, extent, None)
+            last = first.array.shape[at] - 1
+            low = np.clip(position + begin, 0, last)
+            high = np.clip(position + end - 1, 0, last)
+            keys += [first.array.chunks[at].index(low), first.array.chunks[at].index(high)]
+        # Sites whose windows lie in the same chunks are one group, and are loaded together.
+        if keys:
+            _, group = np.unique(np.stack(keys, axis=-1), axis=0, return_inverse=True)
+            group = group.reshape(-1)
+        else:
+            group = np.zeros(len(sites.ids), dtype=np.int64)
+        sites.sort(np.argsort(group, kind="stable"))
+        self.columns[sites.dim] = Dimension(
+            sites.dim,
+            len(sites.ids),
+            Chunks.irregular(np.bincount(group).tolist()),
+            sites.ids,
+            0,
+            1,
+            site=True,
         )
-    return int(low), int(high)
+
+    def _other_grids(self, m: Modality) -> None:
+        """Dimensions whose positions are looked up from the anchor."""
+        if isinstance(m.window, Forecast):
+            self._forecast(m, m.window)
+        pixel_dims = []
+        for dim, extent in m.window.extents.items():
+            at = m.array.dims.index(dim)
+            if m.lookups[at] is not None:
+                continue
+            if extent is HERE:
+                self._here(m, dim, at)
+            elif is_time(m.array.coords.get(dim)) and self.time is not None:
+                self._time(m, dim, at)
+            else:
+                pixel_dims.append(dim)
+        if pixel_dims:
+            self._pixels(m, pixel_dims)
+
+    def _time(self, m: Modality, dim: str, at: int) -> None:
+        assert self.time is not None
+        column = self.columns[self.time]
+        own, anchors = m.array.coords[dim], column.coordinate
+        assert anchors is not None
+        times.check_order(dim, own)
+        low, high = extent_of(m.name, dim, m.window.extents[dim], own)
+        stamps = times.nanoseconds(own, like=anchors)
+        if len(stamps) > 1 and stamps[0] > stamps[-1]:
+            raise ArgumentError(
+                f"{dim!r} of {m.name!r} falls: sort it, such as with .sortby({dim!r})"
+            )
+        now = times.nanoseconds(anchors, like=anchors if anchors.dtype == object else None)
+        position, fresh = times.latest(stamps, now)
+        unbroken = times.unbroken(position, low, high, len(own), times.gap_ends(dim, own))
+        column.rule_out(f"{m.name}: not there at that time", fresh & unbroken)
+        index = list(self.columns).index(self.time)
+        m.put(at, Lookup((index,), small(position)), low, high - low)
+
+    def _forecast(self, m: Modality, window: Forecast) -> None:
+        if self.time is None:
+            raise ArgumentError(
+                f"{m.name!r} is a Forecast, which needs a reference with a time axis: name it first, "
+                f"with a window along its time"
+            )
+        column = self.columns[self.time]
+        assert column.coordinate is not None
+        index = list(self.columns).index(self.time)
+        chosen = forecast.choose(
+            window, m.name, m.array.dims, dict(m.array.coords), column.coordinate, index
+        )
+        for reason, valid in chosen.valid.items():
+            column.rule_out(f"{m.name}: {reason}", valid)
+        m.points = chosen.points
+        self.times[m.name], self.runs[m.name] = chosen.valid_times, chosen.runs
+
+    def _here(self, m: Modality, dim: str, at: int) -> None:
+        if self.sites is None:
+            raise ArgumentError(
+                f"Window of {m.name!r} has {dim}=sb.HERE, which needs sites= to say which sites there are"
+            )
+        known = m.array.coords.get(dim)
+        if known is None:
+            raise ArgumentError(
+                f"Window of {m.name!r} has {dim}=sb.HERE, but {dim!r} has no coordinate that names its sites"
+            )
+        order = np.argsort(known, kind="stable")
+        found = np.searchsorted(known[order], self.sites.ids)
+        position = order[np.minimum(found, len(known) - 1)]
+        there = np.asarray(known[position] == self.sites.ids)
+        column = self.columns[self.sites.dim]
+        column.rule_out(f"{m.name}: no such site", there)
+        index = list(self.columns).index(self.sites.dim)
+        m.put(at, Lookup((index,), small(position)), 0, 1)
+        m.dropped.append(at)
+
+    def _pixels(self, m: Modality, dims: list[str]) -> None:
+        """Boxes around a place."""
+        if self.sites is not None and all(self._site_variable(m, d) is not None for d in dims):
+            index = (list(self.columns).index(self.sites.dim),)
+            for dim in dims:
+                position, inside = self._site_pixels(m, dim)
+                self.columns[self.sites.dim].rule_out(f"{m.name}: outside of it", inside)
+                self._put_pixels(m, dim, index, position, self.sites.dim)
+            return
+        reference = self.modalities[0]
+        turned = m.window.options.at or reference.window.options.at
+        if not turned and m.window.options.crs == reference.window.options.crs:
+            for dim in dims:
+                column = self.columns[dim]
+                assert column.coordinate is not None
+                position, inside = places.nearest(
+                    m.array.coords[dim], column.coordinate.astype(np.float64)
+                )
+                column.rule_out(f"{m.name}: outside of it", inside)
+                self._put_pixels(m, dim, (list(self.columns).index(dim),), position, dim)
+            return
+        self._turned(m, dims)
+
+    def _turned(self, m: Modality, dims: list[str]) -> None:
+        """A grid that is turned against the reference's: both of its positions depend on both of the place's."""
+        reference = self.modalities[0]
+        if len(dims) != 2:
+            raise ArgumentError(
+                f"Window of {m.name!r} is on a grid of its own (crs= or at=), which takes two dimensions of "
+                f"space: it has {', '.join(dims)}"
+            )
+        mine = [d for d in reference.window.extents if d in self.columns and d != self.time][:2]
+        if len(mine) != 2:
+            raise ArgumentError(
+                f"the reference {self.reference!r} has no two windowed dimensions of space that "
+                f"{m.name!r} could be placed by"
+            )
+        y, x = coordinates(reference, mine)
+        y, x = places.transform(reference.window.options.crs, m.window.options.crs, y, x)
+        row, column, inside = nearest_pixels(m, dims, y, x)
+        names = list(self.columns)
+        index = names.index(mine[0]), names.index(mine[1])
+        fits = inside
+        for dim, position in zip(dims, (row, column), strict=True):
+            at = m.array.dims.index(dim)
+            low, high = extent_of(m.name, dim, m.window.extents[dim], None)
+            check_fits(m, dim, high - low)
+            m.put(at, Lookup(index, small(position)), low, high - low)
+            if m.window.options.edge == "drop":
+                fits = fits & (position + low >= 0) & (position + high <= m.array.shape[at])
+        self._rule_out_pairs((mine[0], mine[1]), fits, f"{m.name}: outside of it")
+
+    def _put_pixels(
+        self, m: Modality, dim: str, index: tuple[int, ...], position: Ints, column: str
+    ) -> None:
+        at = m.array.dims.index(dim)
+        low, high = extent_of(m.name, dim, m.window.extents[dim], None)
+        check_fits(m, dim, high - low)
+        if m.window.options.edge == "drop":
+            fits = (position + low >= 0) & (position + high <= m.array.shape[at])
+            self.columns[column].rule_out(f"{m.name}: over its edge", fits)
+        m.put(at, Lookup(index, small(position)), low, high - low)
+
+    def _site_variable(self, m: Modality, dim: str) -> str | None:
+        """The variable of the sites that tells the place along a dimension."""
+        assert self.sites is not None
+        named = (m.window.options.at or {}).get(dim)
+        if m.window.extents.get(dim) is HERE or is_time(m.array.coords.get(dim)):
+            return None
+        for candidate in (named, dim):
+            if candidate is not None and candidate in self.sites.places:
+                return candidate
+        return None
+
+    def _site_pixels(self, m: Modality, dim: str) -> tuple[Ints, Bools]:
+        """The pixel of every site along one dimension."""
+        assert self.sites is not None
+        options = m.window.options
+        dims = [d for d in m.window.extents if self._site_variable(m, d) is not None]
+        if not options.at and (options.crs is None or options.crs == self.sites.crs):
+            known = m.array.coords.get(dim)
+            if known is None or known.dtype.kind not in "iuf":
+                raise ArgumentError(
+                    f"Window of {m.name!r} is placed by sites, but {dim!r} has no numeric coordinate: give it "
+                    f"one, or name a 2-d one with at={{{dim!r}: ...}}"
+                )
+            variable = self._site_variable(m, dim)
+            assert variable is not None
+            return places.nearest(known, self.sites.places[variable])
+        if len(dims) != 2:
+            raise ArgumentError(
+                f"Window of {m.name!r} has crs= or at=, which takes two dimensions of space: it has "
+                f"{', '.join(dims) or 'none that sites tell the place of'}"
+            )
+        y, x = (self.sites.places[str(self._site_variable(m, d))] for d in dims)
+        if options.crs is not None:
+            y, x = places.transform(self.sites.crs, options.crs, y, x)
+        row, column, inside = nearest_pixels(m, dims, y, x)
+        return (row if dim == dims[0] else column), inside
+
+    def _rule_out_pairs(self, pair: tuple[str, str], valid: Bools, reason: str) -> None:
+        if valid.all():
+            return
+        if self._joint is None:
+            self._joint = (*pair, valid)
+        elif self._joint[:2] == pair:
+            self._joint = (*pair, self._joint[2] & valid)
+        else:
+            raise ArgumentError(
+                f"what is valid depends on {self._joint[0]} and {self._joint[1]} together, and on {pair[0]} and "
+                f"{pair[1]} together: only one such pair can be drawn from"
+            )
+        self.joint_reasons[reason] = int(valid.size - valid.sum())
+
+    # -- NaN, places, cuts -----------------------------------------------------------------------
+
+    def _rule_out_nan(self, m: Modality) -> None:
+        """Leave out anchors whose series holds a NaN, where that is asked for."""
+        here = list(m.dropped)
+        nan = m.window.options.nan
+        if nan != "drop" and not (nan is None and here):
+            return
+        timed = [
+            i
+            for i, dim in enumerate(m.array.dims)
+            if m.lookups[i] is not None and is_time(m.array.coords.get(dim))
+        ]
+        boxed = [
+            dim
+            for i, dim in enumerate(m.array.dims)
+            if m.lookups[i] is not None and i not in timed and i not in here
+        ]
+        if m.points is not None or boxed or len(timed) > 1 or len(here) > 1 or not (timed or here):
+            raise ArgumentError(
+                f'nan="drop" of {m.name!r} needs a series, windowed along time and HERE alone: write '
+                f'nan="keep", and leave samples out with reject='
+            )
+        gone = missing(m.array, (*timed, *here))
+        names = list(self.columns)
+        if here:
+            lookup = m.lookups[here[0]]
+            assert lookup is not None
+            assert lookup.table is not None
+            gone = gone[..., lookup.table]
+        if not timed:
+            self.columns[names[self._column(m, here[0])]].rule_out(f"{m.name}: NaN", ~gone)
+            return
+        lookup = m.lookups[timed[0]]
+        assert lookup is not None
+        time = self.columns[names[lookup.columns[0]]]
+        position = np.arange(time.length) if lookup.table is None else lookup.table.astype(np.int64)
+        low = m.offset[timed[0]]
+        whole = whole_windows(gone.reshape(len(gone), -1), position, low, low + m.size[timed[0]])
+        if not here:
+            time.rule_out(f"{m.name}: NaN", whole[:, 0])
+            return
+        self._rule_out_pairs((time.name, names[self._column(m, here[0])]), whole, f"{m.name}: NaN")
+
+    @staticmethod
+    def _column(m: Modality, dim: int) -> int:
+        lookup = m.lookups[dim]
+        assert lookup is not None
+        return lookup.columns[0]
+
+    def _places(self) -> None:
+        """Where anchors are, for those who want it in the batch."""
+        if self.sites is not None:
+            index = (list(self.columns).index(self.sites.dim),)
+            for name, values in self.sites.places.items():
+                self.place[name] = index, values
+            self.place[self.sites.dim] = index, self.sites.ids
+            return
+        for number, column in enumerate(self.columns.values()):
+            if column.coordinate is not None and column.coordinate.dtype.kind in "iuf":
+                self.place[column.name] = (number,), column.coordinate
+
+    def _cut(self, m: Modality) -> Cut:
+        dims = [d for d in m.array.dims if d not in {m.array.dims[i] for i in m.dropped}]
+        shape = [n for i, n in enumerate(m.size) if i not in m.dropped]
+        if m.points is not None:
+            step = m.array.dims[m.points.step_dim]
+            shape[dims.index(m.array.dims[m.points.run_dim])] = m.points.run.shape[2]
+            shape.pop(dims.index(step))
+            dims.remove(step)
+        differences = None
+        if isinstance(m.window, Forecast) and m.window.accumulated is not False:
+            differences = accumulated(m.window, m.name, m.array, dims, shape)
+        return Cut(
+            m.name,
+            m.number,
+            tuple(m.lookups),
+            tuple(m.offset),
+            tuple(m.size),
+            tuple(m.dropped),
+            tuple(dims),
+            tuple(shape),
+            m.points,
+            differences,
+            m.window.options.edge == "fill",
+            values_of(
+                m.window.options,
+                m.name,
+                m.array.dtype if m.window.options.decode else m.array.raw_dtype,
+                dims,
+                shape,
+                m.window.data,
+            ),
+        )
 
 
-def _offset(name: str, dim: str, value: object) -> pd.Timedelta:
-    try:
-        if isinstance(value, (str, datetime.timedelta, np.timedelta64)):
-            offset = pd.Timedelta(value)
-            if not pd.isna(offset):
-                return offset
-    except ValueError:
-        pass
-    raise ArgumentError(
-        f'Window of {name!r}: {value!r} in {dim} is not a time offset: write one such as "30min" or "-2h"'
-    )
+def align(windows: Mapping[str, Window], sites: Sites | None = None) -> Grid:
+    """Bring the windows of all modalities together; see :class:`Aligner`."""
+    return Aligner(windows, sites).align()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superbatch.archive.align import Grid
+from superbatch.archive.patience import Patience
 from superbatch.errors import ArgumentError, shown
 from superbatch.source import Fields
 from superbatch.window import Window
@@ -58,9 +58,48 @@ def positive(name: str, value: object) -> None:
         )
 
 
-def per_dimension(given: int | Mapping[str, int], grid: Grid) -> dict[str, int]:
+def check_coverage(coverage: object, turnover: object, weights: object) -> None:
+    """These have to go together."""
+    one_of("coverage", coverage, ("random", "once"))
+    if not is_number(turnover) or not 0 < turnover <= 1:  # type: ignore[operator]
+        raise ArgumentError(
+            f"turnover={shown(turnover)} is not a share: write a number above 0 and up to 1"
+        )
+    if coverage == "once" and turnover < 1:  # type: ignore[operator]
+        raise ArgumentError(
+            f'turnover={turnover} needs coverage="random": with "once" no sequence is sampled again'
+        )
+    if coverage == "once" and weights is not None:
+        raise ArgumentError(
+            'weights need coverage="random": with "once" every window is served once'
+        )
+
+
+def check_functions(**functions: object) -> None:
+    """What is called has to be callable."""
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise TypeError(
+                f"{name}={shown(function)} is not callable: write a function of a sample"
+            )
+
+
+def patience(on_error: object, retries: object, read_timeout: object) -> Patience:
+    """How a store's failures are met."""
+    one_of("on_error", on_error, ("raise", "skip"))
+    if isinstance(retries, bool) or not isinstance(retries, (int, np.integer)) or retries < 0:
+        raise ArgumentError(
+            f"retries={shown(retries)} is not a number of tries: write an int, 0 or more"
+        )
+    if not is_number(read_timeout) or not read_timeout > 0:  # type: ignore[operator]
+        raise ArgumentError(
+            f"read_timeout={shown(read_timeout)} is not a time: write a number of seconds above 0"
+        )
+    return Patience(int(retries), on_error == "skip", float(read_timeout))  # type: ignore[arg-type]
+
+
+def per_dimension(given: int | Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
     """Chunks in a sequence, along each windowed dimension."""
-    names = [d.name for d in grid.dimensions]
     per = dict.fromkeys(names, 1)
     if isinstance(given, Mapping):
         for name, number in given.items():

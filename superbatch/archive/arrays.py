@@ -130,6 +130,10 @@ class Array:
         self._shape(box)
         return self._reader.decoded_bytes(tuple(box))
 
+    def share(self) -> int | None:
+        """Put values that are in memory into shared memory; the descriptor for loaders to inherit."""
+        return self._reader.share() if isinstance(self._reader, NumpyReader) else None
+
     def describe(self) -> dict[str, Any]:
         """How the array is read, for people: the path taken, the store, chunks and codecs."""
         return {

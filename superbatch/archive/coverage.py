@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superbatch import permute, seeds
+from superbatch.archive.joint import JointAxis
 from superbatch.archive.sequences import Axis
 
 Ints = npt.NDArray[np.int64]
@@ -33,7 +34,7 @@ class Once:
         False: the windows come in their natural order, the last dimension running fastest.
     """
 
-    def __init__(self, axes: Sequence[Axis], visit: int, shuffle: bool) -> None:
+    def __init__(self, axes: Sequence[Axis | JointAxis], visit: int, shuffle: bool) -> None:
         self.axes = tuple(axes)
         self.visit = visit
         self.shuffle = shuffle

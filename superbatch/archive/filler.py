@@ -207,6 +207,7 @@ class Filling:
                     self.loads,
                     starts[mine],
                     rows[mine],
+                    plan.noise(rows[mine]) if filler.cutter.noisy else None,
                     filler._remote,
                 )
             )

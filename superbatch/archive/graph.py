@@ -60,7 +60,7 @@ class Reading:
 class Cutting:
     """What a ``sample`` task is to cut."""
 
-    __slots__ = ("boxes", "name", "new", "rows", "slot", "starts")
+    __slots__ = ("boxes", "name", "new", "noise", "rows", "slot", "starts")
 
     def __init__(
         self,
@@ -70,10 +70,11 @@ class Cutting:
         new: tuple[bool, ...],
         starts: Ints,
         rows: Ints,
+        noise: npt.NDArray[np.float64] | None,
     ) -> None:
         self.name, self.slot, self.boxes = name, slot, boxes
         self.new = new  # of each block: whether this task is the one to report how it was read
-        self.starts, self.rows = starts, rows
+        self.starts, self.rows, self.noise = starts, rows, noise
 
 
 def load(reading: Reading, cutter: Cutter | None, *sources: Loaded | Failure) -> Loaded | Failure:
@@ -128,7 +129,9 @@ def sample(cutting: Cutting, cutter: Cutter | None, *blocks: Loaded | Failure) -
                 for name, (shape, dtype) in cutter.fields.items()
             }
         used = cutter or cutters[cutting.name]
-        report = used.cut(loaded, cutting.boxes, cutting.starts, at, slot, cutting.new)
+        report = used.cut(
+            loaded, cutting.boxes, cutting.starts, at, slot, cutting.new, cutting.noise
+        )
         report.seconds = time.monotonic() - begin
         if cutter is not None:
             report.rejected, report.unread = rows[report.rejected], rows[report.unread]
@@ -182,8 +185,11 @@ def build(
         if len(rows):
             new = tuple(key in unreported for key in keys)
             unreported -= set(keys)
+            noise = plan.noise(rows) if cutter.noisy else None
             graph.samples.append(
-                sample_task(name, slot, keys, graph.loads, plan.starts[rows], rows, remote, new)
+                sample_task(
+                    name, slot, keys, graph.loads, plan.starts[rows], rows, noise, remote, new
+                )
             )
     return graph
 
@@ -195,12 +201,13 @@ def sample_task(
     loads: Mapping[Key, Any],
     starts: Ints,
     rows: Ints,
+    noise: npt.NDArray[np.float64] | None,
     remote: Any,
     new: tuple[bool, ...] | None = None,
 ) -> Delayed:
     """One ``sample`` task on blocks that are loaded, or will be."""
     boxes = tuple(box for _, box in keys)
-    cutting = Cutting(name, slot, boxes, new or (False,) * len(boxes), starts, rows)
+    cutting = Cutting(name, slot, boxes, new or (False,) * len(boxes), starts, rows, noise)
     return _task(sample, cutting, remote, *(loads[key] for key in keys))
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from superbatch import permute, seeds
 from superbatch.archive.coverage import Once
+from superbatch.archive.joint import JointAxis
 from superbatch.archive.sequences import Axis
 from superbatch.errors import ArgumentError
 
@@ -35,6 +36,8 @@ class SuperbatchPlan:
         The items of the chunk sequences that are loaded, in the order of loading.
     sequence_of : int64 array, shape (samples,)
         Which of ``sequences`` each sample is cut from.
+    noise_key : int
+        What the rows' own random numbers follow from.
     """
 
     epoch: int
@@ -42,6 +45,14 @@ class SuperbatchPlan:
     starts: Ints
     sequences: Ints
     sequence_of: Ints
+    noise_key: int = 0
+
+    def noise(self, rows: Ints) -> npt.NDArray[np.float64]:
+        """Two numbers in [0, 1) for each row, shape (n, 2): for delays, and for dropout."""
+        lanes = rows.astype(np.uint64)[:, None] * np.uint64(2) + np.arange(2).astype(np.uint64)
+        with np.errstate(over="ignore"):
+            bits = seeds.mix(np.uint64(self.noise_key) + seeds.mix(lanes)) >> np.uint64(11)
+        return bits.astype(np.float64) * 2.0**-53
 
     def rows(self) -> list[Ints]:
         """For each sequence, the rows of its samples."""
@@ -73,7 +84,7 @@ class Plan:
 
     def __init__(
         self,
-        axes: Sequence[Axis],
+        axes: Sequence[Axis | JointAxis],
         *,
         samples: int,
         sequences: int,
@@ -276,7 +287,8 @@ class Plan:
             rng = seeds.generator(self.seed, "rows", epoch, index, self.rank)
             order = rng.permutation(len(starts))
             starts, sequence_of = starts[order], sequence_of[order]
-        return SuperbatchPlan(epoch, index, starts, sequences, sequence_of)
+        noise_key = seeds.key(self.seed, "noise", epoch, index, self.rank)
+        return SuperbatchPlan(epoch, index, starts, sequences, sequence_of, noise_key)
 
 
 def _distinct(rows: Ints) -> tuple[Ints, Ints]:

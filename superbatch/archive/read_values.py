@@ -11,6 +11,10 @@ import xarray as xr
 
 from superbatch.archive.chunks import Chunks
 from superbatch.archive.read_view import Box
+from superbatch.archive.shared import SharedArray
+
+# Smaller arrays are sent to each loader; a copy costs less than a map.
+_LARGE = 1 << 20
 
 
 def _slices(box: Box) -> tuple[slice, ...]:
@@ -24,9 +28,33 @@ class NumpyReader:
         self.values = values
         self.raw_dtype = values.dtype.newbyteorder("=")
         self.chunks = tuple(Chunks.regular(n, max(n, 1)) for n in values.shape)
+        self._shared: SharedArray | None = None
         address: int = values.__array_interface__["data"][0]
         # Holds as long as the values are alive, and they are as long as this reader is.
         self.identity: Hashable = ("numpy", address, values.shape, values.strides, values.dtype.str)
+
+    def share(self) -> int | None:
+        """Put large values into shared memory, where there is room.
+
+        Returns
+        -------
+        int or None
+            The descriptor that loaders have to inherit; None where the values travel with the reader.
+        """
+        if self._shared is None and self.values.nbytes >= _LARGE:
+            try:
+                self._shared = SharedArray(self.values)
+            except OSError:
+                return None
+        return None if self._shared is None else self._shared.descriptor
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        # Pickled, it is the values that the loader attaches to.
+        shared = state.pop("_shared")
+        if shared is not None:
+            state["values"] = shared
+        return {**state, "_shared": None}
 
     def read(self, box: Box, out: np.ndarray[Any, Any]) -> None:
         """Copy the values of a box into `out`."""

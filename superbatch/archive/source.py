@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from superbatch.archive import boxes as bx
-from superbatch.archive.align import Grid, align, is_time
+from superbatch.archive.align import align
 from superbatch.archive.arguments import (
+    check_coverage,
+    check_functions,
     check_windows,
     fields_of,
-    is_number,
-    one_of,
+    patience,
     per_dimension,
     positive,
 )
-from superbatch.archive.cut import Cutter, Reject, Sample, Transform
-from superbatch.archive.patience import Patience
+from superbatch.archive.axes import make_axes
+from superbatch.archive.cut import Cutter, Reject, Transform
+from superbatch.archive.extras import extras
+from superbatch.archive.feed import ArchiveFeed
+from superbatch.archive.grid import Grid
 from superbatch.archive.plan import Plan
-from superbatch.archive.sequences import Axis
-from superbatch.archive.validity import Allowed, allowed
-from superbatch.errors import ArgumentError, shown
+from superbatch.archive.sites import Sites
+from superbatch.errors import ArgumentError
 from superbatch.memory import parse_bytes
-from superbatch.source import Fields, Filler, Settings
+from superbatch.source import Fields, Settings
 from superbatch.window import Window
 
 # Superbatch 0 loads about this much, so that training starts while superbatch 1 is being loaded.
@@ -36,8 +39,6 @@ _FIRST_BYTES = 256 << 20
 _MOST_SEQUENCES = 256
 # What a loader process takes without data: Python, Dask, xarray and Zarr, measured as PSS.
 PROCESS_BYTES = 200 << 20
-# A coordinate longer than this is not sent to the loaders just to word an error.
-_LONG = 1 << 20
 
 
 class ArchiveSource:
@@ -62,8 +63,13 @@ class ArchiveSource:
     coverage : {"random", "once"}
         ``"random"``: every valid window is equally likely (or by ``weights``) each time, without end.
         ``"once"``: every valid window is served exactly once in an epoch.
-    sites : None
-        Not supported yet.
+    sites : xarray.Dataset or "all", optional
+        Places that samples are cut around: numeric variables by one dimension, called as the dimensions (or
+        2-d coordinates) of the arrays that they place windows in, such as ``x`` and ``y``. The
+        coordinate of that dimension names the sites; ``attrs["crs"]`` is their projection. Without, a place is a
+        pixel of the reference. ``"all"``: the sites of the first array with a dimension ``HERE``, placed by its
+        coordinates, all of them at one time in each sample: every array of the batch then has a
+        dimension of sites after that of samples.
     valid : array of bool, callable, or list of slices, optional
         Which anchors may be drawn, along the time axis of the reference (its first windowed dimension
         where it has none): a bool for each, or a function from the coordinates to such bools; or a
@@ -88,6 +94,11 @@ class ArchiveSource:
     read_timeout : float
         Seconds after which one read counts as hanging: an error then names it.
 
+    include : str or iterable of str
+        What else goes into the batch: the anchor's coordinates by name (``"time"`` as int64 nanoseconds since
+        1970, ``"y"``, ``"x"``, ``"site"``; strings come as a list), and of a forecast ``"<name>_time"``, its valid
+        times, and ``"<name>_run"``, the times of its runs.
+
     Raises
     ------
     ArgumentError
@@ -111,7 +122,7 @@ class ArchiveSource:
         chunks_per_sequence: int | Mapping[str, int] = 3,
         turnover: float = 1.0,
         coverage: str = "random",
-        sites: None = None,
+        sites: xr.Dataset | str | None = None,
         valid: npt.ArrayLike | Callable[[Any], Any] | Sequence[slice] | None = None,
         weights: npt.ArrayLike | None = None,
         reject: Reject | None = None,
@@ -120,50 +131,47 @@ class ArchiveSource:
         on_error: str = "raise",
         retries: int = 3,
         read_timeout: float = 120.0,
+        include: str | Iterable[str] = (),
     ) -> None:
         check_windows(windows)
         positive("samples", samples)
         positive("sequences", sequences)
-        one_of("coverage", coverage, ("random", "once"))
-        if not is_number(turnover) or not 0 < turnover <= 1:
-            raise ArgumentError(
-                f"turnover={shown(turnover)} is not a share: write a number above 0 and up to 1"
-            )
-        if coverage == "once" and turnover < 1:
-            raise ArgumentError(
-                f'turnover={turnover} needs coverage="random": with "once" no sequence is sampled again'
-            )
-        if coverage == "once" and weights is not None:
-            raise ArgumentError(
-                'weights need coverage="random": with "once" every window is served once'
-            )
-        if sites is not None:
-            raise ArgumentError("sites are not supported yet: leave them out")
-        for name, function in (("reject", reject), ("transform", transform)):
-            if function is not None and not callable(function):
-                raise TypeError(
-                    f"{name}={shown(function)} is not callable: write a function of a sample"
-                )
-        one_of("on_error", on_error, ("raise", "skip"))
-        if isinstance(retries, bool) or not isinstance(retries, (int, np.integer)) or retries < 0:
-            raise ArgumentError(
-                f"retries={shown(retries)} is not a number of tries: write an int, 0 or more"
-            )
-        if not is_number(read_timeout) or not read_timeout > 0:
-            raise ArgumentError(
-                f"read_timeout={shown(read_timeout)} is not a time: write a number of seconds above 0"
-            )
-        self._patience = Patience(int(retries), on_error == "skip", float(read_timeout))
-        if samples < sequences:
-            sequences = samples
-        self.samples, self.sequences = int(samples), int(sequences)
+        check_coverage(coverage, turnover, weights)
+        check_functions(reject=reject, transform=transform)
+        self._patience = patience(on_error, retries, read_timeout)
+        self.samples, self.sequences = int(samples), int(min(sequences, samples))
         self.turnover, self.coverage = float(turnover), coverage
         self.reject, self.transform = reject, transform
         self.memory = None if memory is None else parse_bytes(memory)
-        self.grid: Grid = align(windows)
-        self.allowed: dict[str, Allowed] = {}
-        self.axes = self._axes(per_dimension(chunks_per_sequence, self.grid), valid, weights)
-        self._cutter = self._make_cutter()
+        if isinstance(sites, str):
+            if sites != "all":
+                raise ArgumentError(
+                    f'sites={sites!r} is not known: write "all", or a Dataset of places'
+                )
+            places: Sites | None = Sites.all_of(windows)
+        else:
+            places = None if sites is None else Sites(sites)
+        self.grid: Grid = align(windows, places)
+        per_sequence = per_dimension(chunks_per_sequence, [d.name for d in self.grid.dimensions])
+        self._anchors, self.allowed = make_axes(
+            self.grid, per_sequence, valid, weights, all_sites=isinstance(sites, str)
+        )
+        self.axes = self._anchors.axes
+        self._cutter = Cutter(
+            self.grid.arrays,
+            self.grid.cuts,
+            self._anchors,
+            extras(include, self.grid),
+            transform,
+            reject,
+            patience=self._patience,
+        )
+        self._cutter.fields = self._cutter.raw_fields()
+        if transform is not None:
+            # The first valid window is really read: what comes back for it fixes the slot.
+            zero = np.zeros(1, dtype=np.int64)
+            start = np.array([int(axis.start(zero)[0]) for axis in self.axes])
+            self._cutter.fields = fields_of(self._cutter.finish(self._cutter.one(start)))
 
     def bind(self, settings: Settings) -> ArchiveFeed:
         """The source for one dataset; called by ``SuperbatchDataset``."""
@@ -220,89 +228,16 @@ class ArchiveSource:
         return {
             "windows": math.prod(axis.total for axis in self.axes),
             "windows_by_dimension": {axis.name: axis.total for axis in self.axes},
-            "ruled_out": {name: a.ruled_out for name, a in self.allowed.items() if a.ruled_out},
+            "ruled_out": {
+                **{name: a.ruled_out for name, a in self.allowed.items() if a.ruled_out},
+                **({"pairs": self.grid.joint_reasons} if self.grid.joint_reasons else {}),
+            },
             "samples": samples,
             "sequences": sequences,
             "sample_bytes": sample,
             "sequence_bytes": self.sequence_bytes,
             "arrays": {array.name: array.describe() for array in self.grid.arrays},
         }
-
-    def _axes(
-        self,
-        per_sequence: Mapping[str, int],
-        valid: Any,
-        weights: npt.ArrayLike | None,
-    ) -> list[Axis]:
-        timed = [d.name for d in self.grid.dimensions if is_time(d.coordinate)]
-        chosen = timed[0] if timed else self.grid.dimensions[0].name
-        axes = []
-        for dimension in self.grid.dimensions:
-            mine = dimension.name == chosen
-            if dimension.width > dimension.length:
-                raise ArgumentError(
-                    f"the windows together are {dimension.width} long in {dimension.name!r}, where the array "
-                    f"has {dimension.length}: no window fits; shorten them"
-                )
-            found = allowed(dimension, valid if mine else None, weights if mine else None)
-            self.allowed[dimension.name] = found
-            axis = Axis(
-                dimension.name,
-                self.grid.arrays[dimension.reference].chunks[
-                    self.grid.arrays[dimension.reference].dims.index(dimension.name)
-                ],
-                dimension.width,
-                per_sequence[dimension.name],
-                found.starts,
-                found.weights,
-            )
-            if axis.total == 0:
-                reasons = ", ".join(f"{n} by {reason}" for reason, n in found.ruled_out.items())
-                raise ArgumentError(
-                    f"no window of length {dimension.width} is left along {dimension.name!r} with its "
-                    f"{dimension.length} positions (ruled out: {reasons}): allow more, or shorten the window"
-                )
-            axes.append(axis)
-        return axes
-
-    def _make_cutter(self) -> Cutter:
-        places = {
-            d.name: d.coordinate
-            for d in self.grid.dimensions
-            if d.coordinate is not None and d.length <= _LONG
-        }
-        cutter = Cutter(
-            self.grid.arrays,
-            self.grid.cuts,
-            self.axes,
-            [-d.low for d in self.grid.dimensions],
-            places,
-            self.transform,
-            self.reject,
-            {cut.name: (cut.size, self.grid.arrays[cut.array].dtype) for cut in self.grid.cuts},
-            self._patience,
-        )
-        if self.transform is not None:
-            cutter.fields = fields_of(cutter.finish(self._first_sample()))
-        return cutter
-
-    def _first_sample(self) -> Sample:
-        """The first valid window, really read: what ``transform`` returns for it fixes the slot."""
-        zero = np.zeros(1, dtype=np.int64)
-        start = [int(axis.start(zero)[0]) for axis in self.axes]
-        sample: Sample = {}
-        for cut in self.grid.cuts:
-            array = self.grid.arrays[cut.array]
-            box = tuple(
-                (offset, offset + size)
-                if axis is None
-                else (start[axis] + offset, start[axis] + offset + size)
-                for axis, offset, size in zip(cut.axes, cut.offset, cut.size, strict=True)
-            )
-            value = np.empty(cut.size, array.dtype)
-            array.decode(array.read(box), value)
-            sample[cut.name] = value
-        return sample
 
     def _typical_boxes(self) -> list[bx.Box]:
         half = np.array([0.5])
@@ -331,59 +266,3 @@ class ArchiveSource:
             )
         sequences = min(fits, _MOST_SEQUENCES)
         return max(1, round(each * sequences)), sequences
-
-
-@dataclass
-class ArchiveFeed:
-    """An :class:`ArchiveSource` bound to one dataset; sent to the loaders."""
-
-    plan: Plan
-    cutter: Cutter
-    threads: int
-    dask: Any = None
-
-    @property
-    def fields(self) -> Fields:
-        return self.cutter.fields
-
-    @property
-    def samples(self) -> int:
-        most = self.plan.samples
-        return most if self.plan.epoch_samples is None else min(most, self.plan.epoch_samples)
-
-    def superbatches(self, epoch: int) -> int | None:
-        return self.plan.epoch_superbatches
-
-    def batches(self, epoch: int, index: int) -> int:
-        return self.plan.batches(index)
-
-    def batch_sizes(self, epoch: int, index: int, samples: int) -> Sequence[int]:
-        """Full batches, but each that is planned keeps at least one sample."""
-        size = self.plan.batch_size
-        if samples < self.plan.size(index):  # reject has left some out
-            return [size] * (samples // size) + ([samples % size] if samples % size else [])
-        return self.plan.batch_sizes(index)
-
-    def epoch_batches(self) -> int | None:
-        return self.plan.epoch_batches
-
-    def fingerprint(self) -> Mapping[str, Any]:
-        plan = self.plan
-        return {
-            "samples": plan.samples,
-            "sequences": plan.sequences,
-            "batch_size": plan.batch_size,
-            "coverage": plan.coverage,
-            "shuffle": plan.shuffle,
-            "replaced": plan.replaced,
-            "windows": plan.total,
-            "drawn_from": plan.digest(),
-            "seed": plan.seed,
-            "rank": plan.rank,
-            "world_size": plan.world_size,
-        }
-
-    def open(self) -> Filler:
-        from superbatch.archive.filler import ArchiveFiller
-
-        return ArchiveFiller(self.plan, self.cutter, self.threads, self.dask)

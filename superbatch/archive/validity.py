@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superbatch.archive.align import Dimension, is_time
+from superbatch.archive.grid import Dimension
 from superbatch.archive.starts import Starts
+from superbatch.archive.times import gap_ends
 from superbatch.errors import ArgumentError
 
 Valid = npt.ArrayLike | Callable[[npt.NDArray[Any]], Any] | Sequence[slice]
-# A step longer than this many usual steps is a gap. Months differ by less, a missing stamp by more.
-_GAP = 1.5
 
 
 @dataclass
@@ -47,8 +46,8 @@ def allowed(
     """
     fits = dimension.length - dimension.width + 1
     ruled_out: dict[str, int] = {}
-    gaps = gap_ends(dimension)
-    if gaps is None and valid is None and weights is None:
+    gaps = gap_ends(dimension.name, dimension.coordinate)
+    if gaps is None and valid is None and weights is None and not dimension.valid:
         return Allowed(None, None, ruled_out)
     keep = np.ones(max(fits, 0), dtype=bool)
 
@@ -63,6 +62,8 @@ def allowed(
         ends = np.cumsum(broken)
         inside = ends[dimension.width : dimension.width + fits] - ends[1 : 1 + fits]
         apply("gap", inside == 0)
+    for reason, mask in dimension.valid.items():
+        apply(reason, _by_start(dimension, mask, fits))
     if valid is not None:
         apply("valid", _mask(dimension, valid, fits))
     chosen: npt.NDArray[np.float64] | None = None
@@ -73,41 +74,7 @@ def allowed(
     return Allowed(Starts(np.flatnonzero(keep).astype(np.int64)), chosen, ruled_out)
 
 
-def gap_ends(dimension: Dimension) -> npt.NDArray[np.int64] | None:
-    """Positions whose predecessor is more than one step away; None where there is no gap.
-
-    Raises
-    ------
-    ArgumentError
-        Stamps that repeat or go back, with the first few of them.
-    """
-    coordinate = dimension.coordinate
-    if coordinate is None or not is_time(coordinate) or len(coordinate) < 2:
-        return None
-    difference = np.diff(coordinate)
-    if difference.dtype == object:
-        steps = np.array([d.total_seconds() for d in difference])
-    else:
-        steps = difference.astype("timedelta64[ns]").astype(np.int64)
-    if (steps < 0).all():
-        steps = -steps
-    wrong = np.flatnonzero(steps <= 0)
-    if len(wrong):
-        stamps = ", ".join(str(coordinate[i + 1]) for i in wrong[:3])
-        kinds = [
-            k for k, n in (("repeat", (steps == 0).sum()), ("go back", (steps < 0).sum())) if n
-        ]
-        raise ArgumentError(
-            f"{len(wrong)} stamps of {dimension.name!r} {' or '.join(kinds)}, the first at position "
-            f"{int(wrong[0]) + 1} ({stamps}): sort and drop duplicates first, such as with "
-            f".sortby({dimension.name!r}).drop_duplicates({dimension.name!r})"
-        )
-    ends = np.flatnonzero(steps > _GAP * np.median(steps)) + 1
-    return ends if len(ends) else None
-
-
 def _mask(dimension: Dimension, valid: Valid, fits: int) -> npt.NDArray[np.bool_]:
-    anchors = np.arange(fits) - dimension.low
     periods = _periods(valid)
     if periods:
         mask = np.zeros(fits, dtype=bool)
@@ -127,8 +94,16 @@ def _mask(dimension: Dimension, valid: Valid, fits: int) -> npt.NDArray[np.bool_
             f"{of} {answer.dtype} of shape {answer.shape}: write one bool for each of the "
             f"{dimension.length} positions of {dimension.name!r}, or a list of slices"
         )
+    return _by_start(dimension, answer, fits)
+
+
+def _by_start(
+    dimension: Dimension, mask: npt.NDArray[np.bool_], fits: int
+) -> npt.NDArray[np.bool_]:
+    """What is said of anchors, said of the starts of windows."""
+    anchors = np.arange(fits) - dimension.low
     usable: npt.NDArray[np.bool_] = (anchors >= 0) & (anchors < dimension.length)
-    usable &= answer[np.clip(anchors, 0, dimension.length - 1)]
+    usable &= mask[np.clip(anchors, 0, dimension.length - 1)]
     return usable
 
 

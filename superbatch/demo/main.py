@@ -83,7 +83,8 @@ def source_of(task: Task, batch_size: int) -> sb.ArchiveSource:
         d: min(whole[d], max(3 if d == first else 1, -(-2 * n // task.chunks[d])))
         for d, n in extents.items()
     }
-    window = sb.Window(task.train, **extents)
+    named: dict[str, Any] = dict(extents)
+    window = sb.Window(task.train, **named)
     samples = max(batch_size, min(4096, SLOT_BYTES // task.sample_bytes))
     source = sb.ArchiveSource({FIELDS: window}, samples=samples, chunks_per_sequence=chunks)
     different = math.prod(-(-whole[d] // chunks[d]) for d in extents)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superbatch.archive.align import align
+from superbatch.archive.anchors import Anchors
 from superbatch.archive.arrays import as_array
 from superbatch.archive.boxes import Box
 from superbatch.archive.chunks import Chunks
@@ -35,10 +36,12 @@ def cutter(windows: dict[str, Window], chunks: dict[str, int], per: int = 1, **a
         Axis(d.name, Chunks.regular(d.length, chunks[d.name]), d.width, per)
         for d in grid.dimensions
     ]
-    fields = {c.name: (c.size, grid.arrays[c.array].dtype) for c in grid.cuts}
     places = {d.name: d.coordinate for d in grid.dimensions if d.coordinate is not None}
-    anchor = [-d.low for d in grid.dimensions]
-    return Cutter(grid.arrays, grid.cuts, axes, anchor, places, fields=fields, **also)
+    offset, names = [-d.low for d in grid.dimensions], [d.name for d in grid.dimensions]
+    anchors = Anchors(axes, range(len(axes)), offset, names, places)
+    cut = Cutter(grid.arrays, grid.cuts, anchors, **also)
+    cut.fields = cut.raw_fields()
+    return cut
 
 
 def slot(cut: Cutter, rows: int) -> dict[str, np.ndarray]:
@@ -77,8 +80,8 @@ def test_every_window_of_every_sequence_is_the_slice_of_the_array(case) -> None:
     data, windows, chunks, per = case
     cut = cutter(windows, chunks, per)
     low = [d.low for d in align(windows).dimensions]
-    for items in np.ndindex(*(2 * axis.blocks for axis in cut.axes)):
-        bounds = [axis.bounds(np.int64(i)) for axis, i in zip(cut.axes, items, strict=True)]
+    for items in np.ndindex(*(2 * axis.blocks for axis in cut.anchors.axes)):
+        bounds = [axis.bounds(np.int64(i)) for axis, i in zip(cut.anchors.axes, items, strict=True)]
         every = list(itertools.product(*(range(int(a), int(b)) for a, b in bounds)))
         if not every:
             continue
@@ -90,7 +93,9 @@ def test_every_window_of_every_sequence_is_the_slice_of_the_array(case) -> None:
         report = cut.cut(blocks, boxes, starts, rows, out, [False] * len(blocks))
         assert len(report.rejected) == len(report.unread) == 0
         for start, row in zip(starts.tolist(), rows, strict=True):
-            anchor = {a.name: s - low_ for a, s, low_ in zip(cut.axes, start, low, strict=True)}
+            anchor = {
+                a.name: s - low_ for a, s, low_ in zip(cut.anchors.axes, start, low, strict=True)
+            }
             for name, window in windows.items():
                 index = {}
                 for dim, extent in window.extents.items():
@@ -107,7 +112,7 @@ def test_a_box_is_made_of_whole_chunks_of_its_own_array() -> None:
         as_array(fine.chunk({"t": 3, "x": 4}), "b"),
     ]
     for item in range(6):
-        low, high = cut.axes[0].bounds(np.int64(item))
+        low, high = cut.anchors.axes[0].bounds(np.int64(item))
         if high <= low:
             continue
         for array, multiple in ((0, 8), (1, 3)):

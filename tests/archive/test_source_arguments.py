@@ -155,7 +155,7 @@ DISORDERED = FIELD.isel(time=[0, 1, 3, 2, 4, 4, 5])
         (None, {"coverage": np.array(["once", "random"])}, "is not known"),
         (None, {"coverage": "once", "turnover": 0.5}, 'needs coverage="random"'),
         (None, {"coverage": "once", "weights": np.ones(40)}, 'weights need coverage="random"'),
-        (None, {"sites": FIELD}, "sites are not supported yet: leave them out"),
+        (None, {"sites": FIELD}, "write an xarray.Dataset with the places"),
         (None, {"valid": np.ones(39, bool)}, "one bool for each of the 40 positions of 'time'"),
         (
             None,

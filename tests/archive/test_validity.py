@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superbatch.archive.align import Dimension
-from superbatch.archive.validity import Allowed, allowed, gap_ends
+from superbatch.archive.chunks import Chunks
+from superbatch.archive.grid import Dimension
+from superbatch.archive.times import gap_ends
+from superbatch.archive.validity import Allowed, allowed
 from superbatch.errors import ArgumentError
 
 DAY = np.timedelta64(1, "D")
@@ -22,7 +24,7 @@ FIRST = np.datetime64("2020-01-01", "ns")
 
 def dimension(coordinate: Any, low: int, high: int, length: int | None = None) -> Dimension:
     count = len(coordinate) if length is None else length
-    return Dimension("time", count, 0, coordinate, low, high)
+    return Dimension("time", count, Chunks.regular(count, count), coordinate, low, high)
 
 
 def days(numbers: list[int], kind: str = "datetime64") -> np.ndarray:
@@ -165,8 +167,8 @@ def test_nothing_is_listed_where_nothing_is_ruled_out() -> None:
 
 def test_months_have_no_gaps_and_a_missing_month_is_one() -> None:
     months = np.arange("2000-01", "2004-01", dtype="datetime64[M]").astype("datetime64[ns]")
-    assert gap_ends(dimension(months, 0, 1)) is None
-    assert gap_ends(dimension(np.delete(months, 20), 0, 1)).tolist() == [20]
+    assert gap_ends("time", months) is None
+    assert gap_ends("time", np.delete(months, 20)).tolist() == [20]
 
 
 # situation: duplicated stamps, one stamp out of order
