@@ -22,6 +22,7 @@ from superbatch.archive.arguments import (
     positive,
 )
 from superbatch.archive.axes import make_axes
+from superbatch.archive.budget import Budget
 from superbatch.archive.cut import Cutter, Reject, Transform
 from superbatch.archive.extras import extras
 from superbatch.archive.feed import ArchiveFeed
@@ -35,10 +36,6 @@ from superbatch.window import Window
 
 # Superbatch 0 loads about this much, so that training starts while superbatch 1 is being loaded.
 _FIRST_BYTES = 256 << 20
-# With memory=: no more sequences than this, since a superbatch that takes minutes to load helps nobody.
-_MOST_SEQUENCES = 256
-# What a loader process takes without data: Python, Dask, xarray and Zarr, measured as PSS.
-PROCESS_BYTES = 200 << 20
 
 
 class ArchiveSource:
@@ -221,10 +218,23 @@ class ArchiveSource:
             for array, box in zip(self.grid.arrays, self._typical_boxes(), strict=True)
         )
 
-    def describe(self) -> dict[str, Any]:
-        """What will be drawn from what, for people: windows, why others are ruled out, sizes in bytes."""
-        sample = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.fields.values())
-        samples, sequences = self._sizes(1, 1)
+    def describe(self, loaders: int = 1, threads: int = 1) -> dict[str, Any]:
+        """What will be drawn from what, for people, and what it takes.
+
+        Parameters
+        ----------
+        loaders, threads : int
+            As the dataset will be given them: memory depends on them.
+
+        Returns
+        -------
+        dict
+            ``windows`` (in all, and by dimension), ``ruled_out`` (by dimension and reason), ``samples`` and
+            ``sequences`` of a superbatch, ``sample_bytes``, ``sequence_bytes``, ``memory_bytes`` (predicted
+            for slots, loaded sequences and loader processes), ``arrays`` (how each is read).
+        """
+        samples, sequences = self._sizes(loaders, threads)
+        budget = self._budget(loaders, threads)
         return {
             "windows": math.prod(axis.total for axis in self.axes),
             "windows_by_dimension": {axis.name: axis.total for axis in self.axes},
@@ -234,8 +244,9 @@ class ArchiveSource:
             },
             "samples": samples,
             "sequences": sequences,
-            "sample_bytes": sample,
-            "sequence_bytes": self.sequence_bytes,
+            "sample_bytes": budget.sample_bytes,
+            "sequence_bytes": budget.sequence_bytes,
+            "memory_bytes": budget.bytes(samples, sequences),
             "arrays": {array.name: array.describe() for array in self.grid.arrays},
         }
 
@@ -244,25 +255,13 @@ class ArchiveSource:
         items = [axis.owner(axis.start(axis.locate(half))) for axis in self.axes]
         return self._cutter.boxes(np.stack(items, axis=-1))[0]
 
+    def _budget(self, loaders: int, threads: int) -> Budget:
+        sample = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.fields.values())
+        kept = self.turnover < 1 or self._cutter.drops
+        return Budget(sample, self.sequence_bytes, kept, loaders, threads)
+
     def _sizes(self, loaders: int, threads: int) -> tuple[int, int]:
         """Samples and sequences of a superbatch, within ``memory``."""
         if self.memory is None:
             return self.samples, self.sequences
-        sample = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.fields.values())
-        each = self.samples / self.sequences
-        fixed = PROCESS_BYTES * loaders
-        slots = (loaders + 1) * each * sample
-        kept = self.turnover < 1 or self._cutter.drops
-        loaded = self.sequence_bytes * loaders
-        if not kept:
-            fixed += loaded * (threads + 1)
-        per_sequence = slots + (loaded if kept else 0)
-        fits = int((self.memory - fixed) // per_sequence)
-        if fits < 1:
-            need = (fixed + per_sequence) / 1e6
-            raise ArgumentError(
-                f"memory={self.memory / 1e6:.0f} MB is too little for one sequence, which takes {need:.0f} MB "
-                f"in all: give more, or shorten chunks_per_sequence"
-            )
-        sequences = min(fits, _MOST_SEQUENCES)
-        return max(1, round(each * sequences)), sequences
+        return self._budget(loaders, threads).fit(self.memory, self.samples, self.sequences)
