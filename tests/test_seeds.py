@@ -59,6 +59,13 @@ def test_keys_of_neighbouring_places_share_no_pattern() -> None:
         assert abs(share - 0.5) < 0.06
 
 
+def test_mix_is_splitmix64() -> None:
+    # The first outputs of the published generator for seed 0.
+    states = np.arange(1, 5, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
+    assert seeds.mix(states).tolist() == published
+
+
 def test_mix_is_one_to_one_and_moves_half_of_the_bits() -> None:
     x = np.arange(50_000, dtype=np.uint64)
     assert len(np.unique(seeds.mix(x))) == len(x)

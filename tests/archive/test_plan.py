@@ -294,18 +294,22 @@ def test_a_superbatch_depends_on_its_place_alone(lines, settings, coverage, plac
 
 
 LONG = [brute.Line([20] * 30, 5, 1)]
-PLAIN = {"samples": 64, "sequences": 8, "batch_size": 8}
 
 
 # situation: four loaders and one seed; the order of epoch 0 and of epoch 1
+@pytest.mark.parametrize("sequences", [8, 64])  # 64: with room for all there are
 @pytest.mark.parametrize("coverage", ["random", "once"])
-def test_loaders_epochs_seeds_and_ranks_differ_and_a_second_run_repeats_them(coverage) -> None:
+def test_loaders_epochs_seeds_and_ranks_differ_and_a_second_run_repeats_them(
+    coverage, sequences
+) -> None:
+    settings = {"samples": 64, "sequences": sequences, "batch_size": 8}
+
     def run() -> dict[tuple[int, ...], tuple]:
         return {
             (seed, rank, epoch, index): tuple(
                 starts_of(
                     make(
-                        LONG, **PLAIN, coverage=coverage, seed=seed, rank=rank, world_size=2
+                        LONG, **settings, coverage=coverage, seed=seed, rank=rank, world_size=2
                     ).superbatch(epoch, index)
                 )
             )
@@ -424,6 +428,24 @@ def test_a_thousand_samples_for_three_ranks() -> None:
         s for p in plans for i in range(p.epoch_superbatches) for s in starts_of(p.superbatch(0, i))
     ]
     assert sorted(served) == [(k,) for k in range(1000)]
+
+
+def test_a_rank_with_fewer_windows_keeps_one_for_the_last_superbatch() -> None:
+    # 17 windows: 9 and 8. The first rank needs three batches of 4, so the other makes three as well.
+    plans = [
+        make(
+            [brute.Line([17], 1, 1)],
+            samples=8,
+            sequences=2,
+            batch_size=4,
+            coverage="once",
+            rank=rank,
+            world_size=2,
+        )
+        for rank in range(2)
+    ]
+    assert [[p.batch_sizes(i) for i in range(2)] for p in plans] == [[[4, 4], [1]], [[4, 3], [1]]]
+    assert [[len(p.superbatch(0, i).starts) for i in range(2)] for p in plans] == [[8, 1], [7, 1]]
 
 
 # situation: fewer windows than batch_size, fewer than ranks
