@@ -44,9 +44,9 @@ class ArchiveSource:
     Parameters
     ----------
     windows : mapping of str to Window
-        What a sample is made of, by name. All arrays are on one grid: dimensions of the same name that
-        are windowed have the same positions. The first is the reference, whose chunks are loaded in
-        sequences and whose time axis gives the anchors.
+        What a sample is made of, by name. The first is the reference: its chunks are loaded in sequences, its
+        time axis gives the anchors' times and, without ``sites``, its pixels their places. The others are
+        cut around the same anchor, each on its own grid and at its own step.
     samples : int
         Samples in a superbatch.
     sequences : int
