@@ -129,7 +129,7 @@ def _time_line(axes: Axes, stats: Stats) -> None:
         )
         total = sum(length for _, length in spans)
         axes.annotate(
-            f"{len(spans)} times, {total:.2f} s",
+            f"{len(spans)} ×, {total:.2f} s",
             (1.005, row),
             xycoords=("axes fraction", "data"),
             va="center",
