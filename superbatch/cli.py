@@ -18,6 +18,10 @@ from superbatch.errors import SuperbatchError
 # name: (module, what it does)
 COMMANDS = {
     "demo": ("superbatch.demo", "train a small network from a Zarr store; show what loading cost"),
+    "inspect": (
+        "superbatch.inspection",
+        "look at a store: chunks, speed, settings, shuffle quality",
+    ),
 }
 
 

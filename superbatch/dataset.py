@@ -18,6 +18,7 @@ from superbatch import replay, transport
 from superbatch.errors import ArgumentError, SuperbatchError, shown
 from superbatch.prefetch import Place, Prefetcher, Superbatch
 from superbatch.progress import Progress
+from superbatch.quality import Quality, measure
 from superbatch.ranks import Agreement, Ranks
 from superbatch.replay import Replays
 from superbatch.serve import Batch, Device, Finish, Host
@@ -427,6 +428,37 @@ class SuperbatchDataset(IterableDataset[Batch]):
     def stats(self) -> Stats:
         """What has been counted since the dataset was made, as it is now."""
         return self._meter.snapshot()
+
+    def quality(self, *, batches: int | None = None, correlation: float | None = None) -> Quality:
+        """How close the order of samples is to a true shuffle; computed on the plan, no data is read.
+
+        Parameters
+        ----------
+        batches : int, optional
+            How many to look at; those of four superbatches by default.
+        correlation : float, optional
+            Within a chunk sequence, from 0 to 1, for the effective batch size.
+
+        Returns
+        -------
+        Quality
+            ``print`` it, ``plot(path)`` it. Replays are counted as they were served so far, or at the
+            least where nothing was served yet.
+
+        Raises
+        ------
+        TypeError
+            The source has no plan to compute on.
+        """
+        stats = self.stats()
+        served = 1 + stats.replay_ratio if stats.fresh else self._replays.least
+        return measure(
+            self._feed,
+            batches=batches,
+            epoch=self._cursor.epoch,
+            replays=served,
+            correlation=correlation,
+        )
 
     # -- resuming --------------------------------------------------------------------------------
 

@@ -1,0 +1,61 @@
+"""superbatch inspect."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+
+from superbatch.cli import main
+
+
+@pytest.fixture
+def store(tmp_path):
+    path = tmp_path / "a.zarr"
+    array = zarr.create_array(
+        path, shape=(120, 40, 50), chunks=(12, 40, 50), dtype="f8", dimension_names=("t", "y", "x")
+    )
+    array[:] = np.arange(array.size).reshape(array.shape) % 97
+    return path
+
+
+def test_everything_is_told_as_json(store, capsys, tmp_path) -> None:
+    picture = tmp_path / "windows.png"
+    arguments = ["--window", "t=3,y=8,x=8", "--batch-size", "8", "--samples", "256", "--json"]
+    assert main(["inspect", str(store), *arguments, "--plot", str(picture)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["facts"]["windows"] == 118 * 33 * 43
+    assert told["facts"]["sample_bytes"] == 3 * 8 * 8 * 8
+    chunk = 12 * 40 * 50 * 8
+    assert told["facts"]["chunk_bytes"] == chunk
+    # A window of 3 out of chunks of 12 touches one chunk, or two for 2 starts in 12.
+    assert 1 <= told["facts"]["random_access_bytes"] / chunk < 1.5
+    assert told["expected"]["fresh_samples_per_second"] > 0
+    assert told["expected"]["memory_bytes"] > told["expected"]["slots_bytes"] == 2 * 256 * 1536
+    assert 0 < told["quality"]["score"] <= 1.1
+    assert any("float64" in warning for warning in told["warnings"])
+    assert picture.stat().st_size > 5000
+
+
+def test_a_table_for_people(store, capsys) -> None:
+    assert main(["inspect", str(store), "--window", "t=3", "--memory", "1GB"]) == 0
+    told = capsys.readouterr().out
+    for line in ("fresh_samples_per_second", "entropy of origin in a batch", "chunks_per_sequence"):
+        assert line in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--window", "z=3"], "'z', which its array does not have"),
+        (["--window", "t=200"], "write t=120 or less"),
+        (["--window", "t=3", "--memory", "1MB"], "too little for one sequence"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(store, capsys, arguments, message) -> None:
+    assert main(["inspect", str(store), *arguments]) == 1
+    told = capsys.readouterr().err
+    assert message in told
+    assert "Traceback" not in told
