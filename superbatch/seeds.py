@@ -51,6 +51,14 @@ def key(seed: int, purpose: str, *coordinates: int) -> int:
     return int(_sequence(seed, purpose, coordinates).generate_state(1, np.uint64)[0])
 
 
+def apart(noise: npt.NDArray[np.float64], lane: int) -> npt.NDArray[np.float64]:
+    """Numbers in [0, 1) out of others, independent of those of every other ``lane``; 1 stays 1."""
+    bits = (noise * 2.0**53).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = mix(mix(bits) + mix(np.array([lane], dtype=np.uint64)))
+    return np.where(noise < 1, (mixed >> _U64(11)).astype(np.float64) * 2.0**-53, 1.0)
+
+
 def _sequence(seed: int, purpose: str, coordinates: Sequence[int]) -> np.random.SeedSequence:
     # The coordinates go into the spawn key: in the entropy a seed beyond 32 bits would run into
     # them, and zeros at the end would not count.

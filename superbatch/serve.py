@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from superbatch.errors import ArgumentError, shown
+from superbatch.source import Late
 
 # Tensors, but for strings, which come as lists.
 Batch = dict[str, Any]
@@ -22,14 +23,14 @@ class Finish:
     ----------
     labels : mapping of str to array of str
         Fields that come as lists of these strings.
-    scales : mapping of str to (mean, std, dtype)
+    scales : mapping of str to Late
         Fields that are normalised now, so that smaller numbers travel.
     """
 
     def __init__(
         self,
         labels: Mapping[str, npt.NDArray[Any]],
-        scales: Mapping[str, tuple[Any, Any, np.dtype[Any]]],
+        scales: Mapping[str, Late],
     ) -> None:
         self._labels = {name: strings.tolist() for name, strings in labels.items()}
         self._scales = scales
@@ -38,19 +39,27 @@ class Finish:
 
     def __call__(self, batch: Batch) -> Batch:
         """The batch as the user gets it."""
-        for name, (mean, std, dtype) in self._scales.items():
+        for name, late in self._scales.items():
             values = batch[name]
             key = name, values.device
             if key not in self._cached:
-                kind = torch.from_numpy(np.empty(0, dtype)).dtype
+                kind = torch.from_numpy(np.empty(0, late.dtype)).dtype
                 self._cached[key] = (
                     torch.as_tensor(
-                        0.0 if mean is None else mean, dtype=kind, device=values.device
+                        0.0 if late.mean is None else late.mean, dtype=kind, device=values.device
                     ),
-                    torch.as_tensor(1.0 if std is None else std, dtype=kind, device=values.device),
+                    torch.as_tensor(
+                        1.0 if late.std is None else late.std, dtype=kind, device=values.device
+                    ),
                 )
             shift, scale = self._cached[key]
             batch[name] = (values.to(scale.dtype) - shift) / scale
+            missing = float("nan") if late.fill is None else late.fill
+            if late.mask is not None:
+                if late.mask in batch:
+                    batch[name].masked_fill_(~batch[late.mask], missing)
+            elif late.fill is not None:
+                batch[name].nan_to_num_(nan=missing, posinf=float("inf"), neginf=float("-inf"))
         for name, strings in self._labels.items():
             batch[name] = _named(batch[name].tolist(), strings)
         return batch

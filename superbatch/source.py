@@ -16,6 +16,29 @@ Slot = Mapping[str, npt.NDArray[Any]]
 """The memory of one superbatch: arrays of shape ``(samples, *shape)`` by name."""
 
 
+@dataclass(frozen=True, eq=False)
+class Late:
+    """Normalisation of a field when a batch is given out, on the device that it lies on.
+
+    Attributes
+    ----------
+    mean, std : array or None
+        Broadcastable to a sample.
+    dtype : dtype
+        Of the result.
+    fill : float or None
+        What takes the place of what is missing: NaN where it is None.
+    mask : str or None
+        The field that says what is there; None where what is missing is NaN.
+    """
+
+    mean: npt.NDArray[Any] | None
+    std: npt.NDArray[Any] | None
+    dtype: np.dtype[Any]
+    fill: float | None = None
+    mask: str | None = None
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the dataset tells a source about itself."""
@@ -112,8 +135,8 @@ class Feed(Protocol):
         """Of fields that stand for strings: the strings that their numbers count."""
 
     @property
-    def scales(self) -> Mapping[str, tuple[Any, Any, np.dtype[Any]]]:
-        """Of fields that are normalised when a batch is given out: mean, std and dtype."""
+    def scales(self) -> Mapping[str, Late]:
+        """Of fields that are normalised when a batch is given out: how."""
 
     @property
     def samples(self) -> int:

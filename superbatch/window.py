@@ -175,7 +175,8 @@ class Forecast(Window):
     Parameters
     ----------
     data : xarray.DataArray
-        With 1-d coordinates of run times (dates) and of steps: timedelta, or numbers of hours.
+        With 1-d coordinates of run times (dates) and of steps: timedelta, or numbers of hours (or of what the
+        attribute ``units`` of that coordinate says).
     init_time, step : str
         The dimensions of runs and of steps.
     time : int or slice of time offsets
@@ -189,10 +190,13 @@ class Forecast(Window):
         Anchors whose run is older than this at ``t0`` are not drawn.
     accumulated : bool or sequence of labels
         Values that accumulate since the run began: differences to the step before are taken, for all
-        (True) or for these labels of the only dimension with a coordinate of labels (channels).
+        (True) or for these labels of the only dimension with a coordinate of labels (channels). The very
+        first step of a run stays as it is. Anchors that would need a difference over more than
+        one step are not drawn.
     late : mapping of str to float, optional
-        Further delays and their probabilities, such as ``{"3h": 0.2, "6h": 0.1}``: the run is then chosen as if it had
-        come so much later. Drawn from the seed, independently for each sample.
+        How much later than ``delay`` a run may come, and how probable that is, such as
+        ``{"3h": 0.2, "6h": 0.1}``. Drawn from the seed, independently for each sample and each
+        array. Anchors are drawn where the window is there for all of these delays.
     **options_and_extents
         As for :class:`Window`.
 

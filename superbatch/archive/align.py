@@ -25,6 +25,7 @@ from superbatch.archive.grid import (
     coordinates,
     known_dimensions,
     nearest_pixels,
+    north_east,
     same,
     small,
 )
@@ -38,6 +39,7 @@ from superbatch.archive.lookup import Lookup
 from superbatch.archive.missing import missing, whole_windows
 from superbatch.archive.sites import Sites
 from superbatch.archive.times import is_time
+from superbatch.archive.validity import longest
 from superbatch.archive.values import values_of
 from superbatch.errors import ArgumentError
 from superbatch.window import HERE, Forecast, Window
@@ -70,6 +72,7 @@ class Aligner:
         self.modalities: list[Modality] = []
         self._joint: tuple[str, str, Bools] | None = None
         self.joint_reasons: dict[str, int] = {}
+        self.joint_when: dict[str, list[str]] = {}
         self.times: dict[str, Ints] = {}
         self.runs: dict[str, Ints] = {}
         self.place: dict[str, tuple[tuple[int, ...], npt.NDArray[Any]]] = {}
@@ -123,6 +126,7 @@ class Aligner:
             [self._cut(m) for m in self.modalities],
             joint,
             self.joint_reasons,
+            self.joint_when,
             self.times,
             self.runs,
             self.place,
@@ -146,6 +150,10 @@ class Aligner:
                 )
                 self.columns[dim] = column
             low, high = extent_of(m.name, dim, extent, m.array.coords.get(dim))
+            space = not is_time(m.array.coords.get(dim))
+            if space and m.window.options.edge == "fill":
+                m.put(at, Lookup((list(self.columns).index(dim),)), low, high - low)
+                continue
             if high - low > column.length:
                 raise ArgumentError(
                     f"the window of {m.name!r} is {high - low} long in {dim!r}, where the array has "
@@ -191,6 +199,8 @@ class Aligner:
     def _add_sites(self) -> None:
         assert self.sites is not None
         sites, first = self.sites, self.modalities[0]
+        for modality in self.modalities:
+            self._check_placed(modality)
         dims = [d for d in first.window.extents if self._site_variable(first, d) is not None]
         keys = []
         for dim in dims:
@@ -209,6 +219,11 @@ class Aligner:
         else:
             group = np.zeros(len(sites.ids), dtype=np.int64)
         sites.sort(np.argsort(group, kind="stable"))
+        if sites.dim in self.columns:
+            raise ArgumentError(
+                f"sites is along {sites.dim!r}, which windows are drawn along already: write {sites.dim}=sb.HERE "
+                f"in their place, or rename it"
+            )
         self.columns[sites.dim] = Dimension(
             sites.dim,
             len(sites.ids),
@@ -253,6 +268,7 @@ class Aligner:
         position, fresh = times.latest(stamps, now)
         unbroken = times.unbroken(position, low, high, len(own), times.gap_ends(dim, own))
         column.rule_out(f"{m.name}: not there at that time", fresh & unbroken)
+        column.reach.append((own, position + low, position + high - 1))
         index = list(self.columns).index(self.time)
         m.put(at, Lookup((index,), small(position)), low, high - low)
 
@@ -271,7 +287,13 @@ class Aligner:
         for reason, valid in chosen.valid.items():
             column.rule_out(f"{m.name}: {reason}", valid)
         m.points = chosen.points
-        self.times[m.name], self.runs[m.name] = chosen.valid_times, chosen.runs
+        stamps, place = np.unique(chosen.valid_times, return_inverse=True)
+        place = place.reshape(chosen.valid_times.shape)
+        column.reach.append(
+            (times.dates(stamps, column.coordinate), place.min(axis=1), place.max(axis=1))
+        )
+        zero = times.epoch(column.coordinate)
+        self.times[m.name], self.runs[m.name] = chosen.valid_times + zero, chosen.runs + zero
 
     def _here(self, m: Modality, dim: str, at: int) -> None:
         if self.sites is None:
@@ -283,10 +305,7 @@ class Aligner:
             raise ArgumentError(
                 f"Window of {m.name!r} has {dim}=sb.HERE, but {dim!r} has no coordinate that names its sites"
             )
-        order = np.argsort(known, kind="stable")
-        found = np.searchsorted(known[order], self.sites.ids)
-        position = order[np.minimum(found, len(known) - 1)]
-        there = np.asarray(known[position] == self.sites.ids)
+        position, there = self.sites.find(known, f"Window of {m.name!r}, {dim}=sb.HERE")
         column = self.columns[self.sites.dim]
         column.rule_out(f"{m.name}: no such site", there)
         index = list(self.columns).index(self.sites.dim)
@@ -295,13 +314,16 @@ class Aligner:
 
     def _pixels(self, m: Modality, dims: list[str]) -> None:
         """Boxes around a place."""
-        if self.sites is not None and all(self._site_variable(m, d) is not None for d in dims):
+        if self.sites is not None:
             index = (list(self.columns).index(self.sites.dim),)
-            for dim in dims:
+            placed = [d for d in dims if self._site_variable(m, d) is not None]
+            for dim in placed:
                 position, inside = self._site_pixels(m, dim)
                 self.columns[self.sites.dim].rule_out(f"{m.name}: outside of it", inside)
                 self._put_pixels(m, dim, index, position, self.sites.dim)
-            return
+            dims = [d for d in dims if d not in placed]
+            if not dims:
+                return
         reference = self.modalities[0]
         turned = m.window.options.at or reference.window.options.at
         if not turned and m.window.options.crs == reference.window.options.crs:
@@ -325,6 +347,7 @@ class Aligner:
                 f"space: it has {', '.join(dims)}"
             )
         mine = [d for d in reference.window.extents if d in self.columns and d != self.time][:2]
+        dims, mine = north_east(m, dims), north_east(reference, mine)
         if len(mine) != 2:
             raise ArgumentError(
                 f"the reference {self.reference!r} has no two windowed dimensions of space that "
@@ -367,6 +390,23 @@ class Aligner:
                 return candidate
         return None
 
+    def _check_placed(self, m: Modality) -> None:
+        """Sites by lat and lon do not place a window along y and x: it would be cut anywhere."""
+        assert self.sites is not None
+        space = [
+            dim
+            for dim, extent in m.window.extents.items()
+            if extent is not HERE
+            and not is_time(known := m.array.coords.get(dim))
+            and (known is None or known.dtype.kind in "iuf")
+        ]
+        if len(space) > 1 and not any(self._site_variable(m, d) is not None for d in space):
+            has = ", ".join(self.sites.places) or "no numbers"
+            raise ArgumentError(
+                f"sites has {has} and does not place {m.name!r}, which is windowed along "
+                f"{', '.join(space)}: call its variables so, or name 2-d coordinates with at="
+            )
+
     def _site_pixels(self, m: Modality, dim: str) -> tuple[Ints, Bools]:
         """The pixel of every site along one dimension."""
         assert self.sites is not None
@@ -387,6 +427,7 @@ class Aligner:
                 f"Window of {m.name!r} has crs= or at=, which takes two dimensions of space: it has "
                 f"{', '.join(dims) or 'none that sites tell the place of'}"
             )
+        dims = north_east(m, dims)
         y, x = (self.sites.places[str(self._site_variable(m, d))] for d in dims)
         if options.crs is not None:
             y, x = places.transform(self.sites.crs, options.crs, y, x)
@@ -405,7 +446,15 @@ class Aligner:
                 f"what is valid depends on {self._joint[0]} and {self._joint[1]} together, and on {pair[0]} and "
                 f"{pair[1]} together: only one such pair can be drawn from"
             )
-        self.joint_reasons[reason] = int(valid.size - valid.sum())
+        kept = np.count_nonzero(valid, axis=0)
+        self.joint_reasons[reason] = int(valid.size - kept.sum())
+        first, second = (self.columns[name] for name in pair)
+        worst = [c for c in np.argsort(kept, kind="stable")[:5].tolist() if kept[c] < len(valid)]
+        self.joint_when[reason] = [
+            f"{second.name} {c if second.coordinate is None else second.coordinate[c]}: "
+            + ", ".join(longest(np.flatnonzero(~valid[:, c]), first.coordinate))
+            for c in worst
+        ]
 
     # -- NaN, places, cuts -----------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from superbatch import seeds
 from superbatch.archive.arrays import Array
 from superbatch.archive.boxes import Box
 from superbatch.archive.lookup import Lookup, Points, Span
@@ -124,8 +125,7 @@ class Crop:
                 decode(block[_slices(at, size, dropped)], out[row])
             return
         mask = slot[f"{cut.name}_mask"] if cut.values.mask else None
-        # Independent of other modalities: each takes the number at its own place on a circle.
-        share = (noise[:, 1] + _phase(cut.name)) % 1.0
+        share = seeds.apart(noise[:, 1], zlib.crc32(cut.name.encode()))
         variant = None if cut.points is None else cut.points.variants(noise[:, 0])
         for number, (row, at) in enumerate(zip(rows.tolist(), corners.tolist(), strict=True)):
             into = None if mask is None else mask[row]
@@ -235,8 +235,3 @@ def _slices(
         a if d in dropped else slice(a, a + n)
         for d, (a, n) in enumerate(zip(corner, size, strict=True))
     )
-
-
-def _phase(name: str) -> float:
-    """A place on a circle for each name, the same in every process."""
-    return zlib.crc32(name.encode()) / 2**32

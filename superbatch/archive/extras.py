@@ -75,8 +75,4 @@ def _extra(name: str, columns: tuple[int, ...], values: npt.NDArray[Any]) -> Ext
 
 def since_1970(coordinate: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Dates as int64 nanoseconds since 1970, in their own calendar."""
-    if coordinate.dtype.kind in "mM":
-        return times.nanoseconds(coordinate)
-    first = coordinate[0]
-    zero = type(first)(1970, 1, 1, calendar=first.calendar)
-    return times.nanoseconds(coordinate, like=np.array([zero], dtype=object))
+    return times.nanoseconds(coordinate) + times.epoch(coordinate)

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from superbatch.archive.cut import Cutter
 from superbatch.archive.plan import Plan
-from superbatch.source import Fields, Filler
+from superbatch.source import Fields, Filler, Late
 
 
 @dataclass
@@ -32,16 +31,18 @@ class ArchiveFeed:
     def labels(self) -> Mapping[str, npt.NDArray[Any]]:
         """Of fields that stand for strings: the strings that their numbers count."""
         return {
-            extra.name: extra.labels for extra in self.cutter.extras if extra.labels is not None
+            extra.name: extra.labels
+            for extra in self.cutter.extras
+            if extra.labels is not None and extra.name in self.fields  # of what transform has left
         }
 
     @property
-    def scales(self) -> Mapping[str, tuple[Any, Any, np.dtype[Any]]]:
-        """Of fields that are normalised when a batch is given out: mean, std and dtype."""
+    def scales(self) -> Mapping[str, Late]:
+        """Of fields that are normalised when a batch is given out: how."""
         return {
-            cut.name: (cut.values.late_mean, cut.values.late_std, cut.values.late_dtype)
+            cut.name: cut.values.late
             for cut in self.cutter.cuts
-            if cut.values.late_dtype is not None
+            if cut.values.late is not None and cut.name in self.fields
         }
 
     @property

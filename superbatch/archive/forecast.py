@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,13 @@ from superbatch.window import Forecast
 
 Ints = npt.NDArray[np.int64]
 _HOUR = 3_600_000_000_000
+# What numbers of steps may count, as CF spells it; without units they are hours.
+_UNITS = {
+    **dict.fromkeys(("hours", "hour", "hrs", "hr", "h"), _HOUR),
+    **dict.fromkeys(("minutes", "minute", "mins", "min"), _HOUR // 60),
+    **dict.fromkeys(("seconds", "second", "secs", "sec", "s"), _HOUR // 3600),
+    **dict.fromkeys(("days", "day", "d"), 24 * _HOUR),
+}
 
 
 @dataclass
@@ -73,7 +81,9 @@ def choose(
                 f"{where} needs a 1-d coordinate {dim!r}: its array has {', '.join(sorted(coords)) or 'none'}; "
                 f"write init_time= and step= as they are called there"
             )
-    init, step_lags = coords[window.init_time], _lags(where, window.step, coords[window.step])
+    units = window.data.coords[window.step].attrs.get("units", "hours")
+    init = coords[window.init_time]
+    step_lags = _lags(where, window.step, coords[window.step], units)
     if not times.is_time(init):
         raise ArgumentError(f"{where}: {window.init_time!r} holds no dates but {init.dtype}")
     if len(init) > 1:
@@ -93,24 +103,34 @@ def choose(
     phase = int(runs[0]) % step
     valid_times = ((now - phase) // step * step + phase)[:, None] + offsets
 
-    delays = [window.delay, *window.late]
+    usual = int(times.offset(window.delay, f"{where}, delay").value)
+    waits = [usual, *(usual + int(times.offset(w, f"{where}, late").value) for w in window.late)]
+    if min(waits) < usual:
+        raise ArgumentError(
+            f"{where}: late={window.late!r} has a run come before its delay: write offsets above 0"
+        )
     reasons = {"no run old enough": np.ones(len(now), bool), "run too old": np.ones(len(now), bool)}
     reasons["no such step"] = np.ones(len(now), bool)
     run_tables, step_tables = [], []
     before = window.accumulated is not False
-    for delay in delays:
-        wait = times.offset(delay, f"{where}, delay")
-        run, lag = _freshest(window, runs, now, valid_times, int(wait.value))
+    if before:
+        reasons["no step before"] = np.ones(len(now), bool)
+        follows = np.diff(step_lags, prepend=0) <= step
+    for wait in waits:
+        run, lag = _freshest(window, runs, now, valid_times, wait)
         exists = (run >= 0).all(axis=1)
         reasons["no run old enough"] &= exists
         if window.max_age is not None:
             age = int(times.offset(window.max_age, f"{where}, max_age").value)
-            latest = np.searchsorted(runs, now - int(wait.value), side="right") - 1
+            latest = np.searchsorted(runs, now - wait, side="right") - 1
             reasons["run too old"] &= now - runs[np.maximum(latest, 0)] <= age
         index = np.searchsorted(step_lags, lag)
         index = np.minimum(index, len(step_lags) - 1)
         found = step_lags[index] == lag
         reasons["no such step"] &= found.all(axis=1) | ~exists
+        if before:
+            # A difference over more than one step would count for too much.
+            reasons["no step before"] &= (follows[index] | ~found).all(axis=1)
         run_tables.append(np.maximum(run, 0).astype(np.int32))
         step_tables.append(np.where(found, index, 0).astype(np.int32))
     points = Points(
@@ -121,6 +141,7 @@ def choose(
         np.stack(step_tables),
         np.cumsum(list(window.late.values()), dtype=np.float64),
         before,
+        zlib.crc32(name.encode()),
     )
     return Chosen(points, reasons, valid_times, runs)
 
@@ -138,12 +159,16 @@ def _freshest(
     return run, valid_times - runs[np.maximum(run, 0)]
 
 
-def _lags(where: str, name: str, coordinate: npt.NDArray[Any]) -> Ints:
-    """Steps in nanoseconds: of timedeltas, or of numbers of hours."""
+def _lags(where: str, name: str, coordinate: npt.NDArray[Any], units: str) -> Ints:
+    """Steps in nanoseconds: of timedeltas, or of numbers."""
     if coordinate.dtype.kind == "m":
         lags = coordinate.astype("timedelta64[ns]").astype(np.int64)
     elif coordinate.dtype.kind in "iuf":
-        lags = np.rint(coordinate.astype(np.float64) * _HOUR).astype(np.int64)
+        if units not in _UNITS:
+            raise ArgumentError(
+                f"{where}: the steps of {name!r} are in {units!r}: make them timedeltas or hours"
+            )
+        lags = np.rint(coordinate.astype(np.float64) * _UNITS[units]).astype(np.int64)
     else:
         raise ArgumentError(
             f"{where}: {name!r} holds {coordinate.dtype}, not steps: it must hold timedeltas or numbers of hours"

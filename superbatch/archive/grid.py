@@ -37,6 +37,8 @@ class Dimension:
     # By reason: which anchors along it may be drawn.
     valid: dict[str, Bools] = field(default_factory=dict)
     site: bool = False
+    # Of windows on time axes of their own: the axis, and for each anchor the first and last position there.
+    reach: list[tuple[npt.NDArray[Any], Ints, Ints]] = field(default_factory=list)
 
     @property
     def width(self) -> int:
@@ -58,6 +60,7 @@ class Grid:
     # Pairs of columns whose valid places depend on each other: (first, second, valid).
     joint: tuple[int, int, Bools] | None = None
     joint_reasons: dict[str, int] = field(default_factory=dict)
+    joint_when: dict[str, list[str]] = field(default_factory=dict)
     # Of forecasts, in nanoseconds: valid times by anchor time, and times of runs.
     times: dict[str, Ints] = field(default_factory=dict)
     runs: dict[str, Ints] = field(default_factory=dict)
@@ -148,6 +151,21 @@ def coordinates(m: Modality, dims: list[str]) -> tuple[npt.NDArray[Any], npt.NDA
         return np.asarray(found[0], np.float64), np.asarray(found[1], np.float64)
     y, x = np.meshgrid(*(m.array.coords[d].astype(np.float64) for d in dims), indexing="ij")
     return y, x
+
+
+def north_east(m: Modality, dims: list[str]) -> list[str]:
+    """Two dimensions of space, the one to the north first; as they lie in the array where names do not tell."""
+    at = m.window.options.at or {}
+    found: dict[str, str] = {}
+    for dim in dims:
+        for name in (str(at.get(dim, dim)).lower(), dim.lower()):
+            if dim not in found and (name[0] == "x" or "lon" in name or "east" in name):
+                found[dim] = "x"
+            elif dim not in found and (name[0] == "y" or "lat" in name or "north" in name):
+                found[dim] = "y"
+    if set(found.values()) == {"x", "y"}:
+        return sorted(dims, key=lambda d: found[d], reverse=True)
+    return sorted(dims, key=m.array.dims.index)
 
 
 def nearest_pixels(

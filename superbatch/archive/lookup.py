@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from superbatch import seeds
+
 Ints = npt.NDArray[np.int64]
 Span = tuple[Ints, Ints]
 
@@ -70,6 +72,8 @@ class Points:
         and so on; else variant 0.
     before : bool
         Whether the step before each is needed as well.
+    key : int
+        Of the modality: keeps its noise apart from that of others.
     """
 
     column: int
@@ -79,10 +83,13 @@ class Points:
     step: npt.NDArray[np.int32]
     thresholds: npt.NDArray[np.float64]
     before: bool = False
+    key: int = 0
 
     def variants(self, noise: npt.NDArray[np.float64]) -> Ints:
         """Which delay each sample has."""
-        number = np.searchsorted(self.thresholds, noise, side="right")
+        if not len(self.thresholds):
+            return np.zeros(len(noise), dtype=np.int64)
+        number = np.searchsorted(self.thresholds, seeds.apart(noise, self.key), side="right")
         last = len(self.thresholds)
         return np.where(number == last, 0, number + 1).astype(np.int64)
 

@@ -13,6 +13,15 @@ from superbatch.errors import ArgumentError
 from superbatch.window import HERE, Window
 
 
+def _plain(names: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Names as numbers or as strings of fixed length, which can be sorted."""
+    if names.dtype.kind == "T" or (
+        names.dtype.kind == "O" and all(isinstance(name, str) for name in names)
+    ):
+        return names.astype(str)
+    return names
+
+
 class Sites:
     """Named places.
 
@@ -41,7 +50,7 @@ class Sites:
         if count == 0:
             raise ArgumentError("sites is empty: write at least one place")
         ids = given[dim].values if dim in given.coords else np.arange(count)
-        self.ids: npt.NDArray[Any] = np.asarray(ids)
+        self.ids: npt.NDArray[Any] = _plain(np.asarray(ids))
         if len(np.unique(self.ids)) != count:
             raise ArgumentError(
                 f"sites has the same name twice along {self.dim!r}: names must differ"
@@ -67,6 +76,31 @@ class Sites:
         raise ArgumentError(
             'sites="all" needs a window with a dimension that is sb.HERE: it says which sites there are'
         )
+
+    def find(
+        self, known: npt.NDArray[Any], where: str
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The position of each site among the names of an array, and whether it is there.
+
+        Raises
+        ------
+        ArgumentError
+            Names of two kinds, or a name that the array has twice.
+        """
+        names = _plain(known)
+        if (names.dtype.kind == "U") != (self.ids.dtype.kind == "U"):
+            raise ArgumentError(
+                f"{where}: its sites are named by {names.dtype}, those of sites= by {self.ids.dtype}: "
+                f"make both the same, such as with .assign_coords({self.dim}=...)"
+            )
+        order = np.argsort(names, kind="stable")
+        begin = np.searchsorted(names[order], self.ids)
+        end = np.searchsorted(names[order], self.ids, side="right")
+        if (end - begin > 1).any():
+            raise ArgumentError(
+                f"{where}: it has the site {self.ids[(end - begin > 1).argmax()]} twice: names must differ"
+            )
+        return order[np.minimum(begin, len(names) - 1)].astype(np.int64), end > begin
 
     def sort(self, order: npt.NDArray[Any]) -> None:
         """Bring the sites into another order."""

@@ -229,7 +229,8 @@ class ArchiveSource:
         Returns
         -------
         dict
-            ``windows`` (in all, and by dimension), ``ruled_out`` (by dimension and reason), ``samples`` and
+            ``windows`` (in all, and by dimension), ``ruled_out`` (by dimension and reason), ``when`` (likewise: the
+            longest runs of anchors that were, as text), ``samples`` and
             ``sequences`` of a superbatch, ``sample_bytes``, ``sequence_bytes``, ``memory_bytes`` (predicted
             for slots, loaded sequences and loader processes), ``arrays`` (how each is read).
         """
@@ -241,6 +242,10 @@ class ArchiveSource:
             "ruled_out": {
                 **{name: a.ruled_out for name, a in self.allowed.items() if a.ruled_out},
                 **({"pairs": self.grid.joint_reasons} if self.grid.joint_reasons else {}),
+            },
+            "when": {
+                **{name: a.when for name, a in self.allowed.items() if a.ruled_out},
+                **({"pairs": self.grid.joint_when} if self.grid.joint_when else {}),
             },
             "samples": samples,
             "sequences": sequences,

@@ -53,6 +53,23 @@ def nanoseconds(coordinate: npt.NDArray[Any], like: npt.NDArray[Any] | None = No
     return np.array([(c - zero) // microsecond for c in coordinate], dtype=np.int64) * 1000
 
 
+def dates(stamps: Ints, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Dates out of what :func:`nanoseconds` makes of them."""
+    if like.dtype.kind in "mM":
+        return stamps.astype(f"{like.dtype.kind}8[ns]")
+    microseconds = [datetime.timedelta(microseconds=int(s) // 1000) for s in stamps]
+    return np.array([like[0] + m for m in microseconds], dtype=object)
+
+
+def epoch(coordinate: npt.NDArray[Any]) -> int:
+    """What to add to :func:`nanoseconds` of dates for those since 1970 in their own calendar."""
+    if coordinate.dtype.kind in "mM":
+        return 0
+    first = coordinate[0]
+    zero = type(first)(1970, 1, 1, calendar=first.calendar)
+    return int((first - zero) // datetime.timedelta(microseconds=1)) * 1000
+
+
 def step_of(coordinate: npt.NDArray[Any]) -> pd.Timedelta:
     """The step of a time axis, below 0 where it falls: the median of the differences between neighbours."""
     return pd.Timedelta(int(np.median(np.diff(nanoseconds(coordinate)))), unit="ns")
@@ -121,12 +138,18 @@ def latest(own: Ints, anchors: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
     position : int64 array
         0 where there is none.
     fresh : bool array
-        Whether the stamp is there and less than a step old.
+        Whether the stamp is there, and the next one was not due yet. A step that is longer than
+        usual, such as a month of 31 days, is no gap.
     """
     position = np.searchsorted(own, anchors, side="right") - 1
-    step = int(np.median(np.diff(own))) if len(own) > 1 else 1
     clipped = np.maximum(position, 0)
-    fresh = (position >= 0) & (anchors - own[clipped] < max(step, 1))
+    if len(own) == 1:
+        return clipped.astype(np.int64), anchors == own[0]
+    differences = np.diff(own)
+    usual = np.median(differences)
+    lasts = np.append(differences, np.int64(usual))
+    lasts = np.where(lasts > GAP * usual, np.int64(usual), lasts)
+    fresh = (position >= 0) & (anchors - own[clipped] < lasts[clipped])
     return clipped.astype(np.int64), fresh
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,14 @@ class Allowed:
     weights : float64 array or None
     ruled_out : dict of str to int
         How many starts each reason has ruled out, counted one after the other.
+    when : dict of str to list of str
+        Which anchors these were: the longest runs of neighbours, for people.
     """
 
     starts: Starts | None
     weights: npt.NDArray[np.float64] | None
     ruled_out: dict[str, int]
+    when: dict[str, list[str]] = field(default_factory=dict)
 
 
 def allowed(
@@ -42,17 +45,20 @@ def allowed(
 
     ``valid`` is a bool for each anchor, a function from the coordinate of the anchors to such bools, or
     a list of slices of the coordinate: a window has to lie inside one of them as a whole, so that
-    a training and a validation period share nothing.
+    a training and a validation period share nothing. What is windowed on time axes of its own counts.
     """
     fits = dimension.length - dimension.width + 1
     ruled_out: dict[str, int] = {}
+    when: dict[str, list[str]] = {}
     gaps = gap_ends(dimension.name, dimension.coordinate)
     if gaps is None and valid is None and weights is None and not dimension.valid:
         return Allowed(None, None, ruled_out)
     keep = np.ones(max(fits, 0), dtype=bool)
 
     def apply(reason: str, mask: npt.NDArray[np.bool_]) -> None:
-        ruled_out[reason] = int((keep & ~mask).sum())
+        lost = keep & ~mask
+        ruled_out[reason] = int(lost.sum())
+        when[reason] = longest(np.flatnonzero(lost) - dimension.low, dimension.coordinate)
         np.logical_and(keep, mask, out=keep)
 
     if gaps is not None:
@@ -71,17 +77,49 @@ def allowed(
         chosen = _weights(dimension, weights, fits)
         apply("weight 0", chosen > 0)
         chosen = chosen[keep]
-    return Allowed(Starts(np.flatnonzero(keep).astype(np.int64)), chosen, ruled_out)
+    return Allowed(Starts(np.flatnonzero(keep).astype(np.int64)), chosen, ruled_out, when)
+
+
+def longest(
+    positions: npt.NDArray[np.int64], coordinate: npt.NDArray[Any] | None, most: int = 5
+) -> list[str]:
+    """The longest runs of neighbours among ascending positions, for people, in their order."""
+    if not len(positions):
+        return []
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(positions) != 1) + 1, [len(positions)]])
+    lengths = np.diff(edges)
+    shown = np.sort(np.argsort(-lengths, kind="stable")[:most])
+
+    def label(position: int) -> str:
+        # A window may begin before the first anchor.
+        known = coordinate is not None and 0 <= position < len(coordinate)
+        text = str(coordinate[position] if coordinate is not None and known else position)
+        return text.removesuffix(".000000000").removesuffix(":00")
+
+    found = []
+    for run in shown:
+        first, last = positions[edges[run]], positions[edges[run + 1] - 1]
+        ends = label(first) if first == last else f"{label(first)} to {label(last)}"
+        found.append(f"{ends} ({lengths[run]})")
+    if len(lengths) > most:
+        found.append(f"and {len(lengths) - most} shorter runs")
+    return found
 
 
 def _mask(dimension: Dimension, valid: Valid, fits: int) -> npt.NDArray[np.bool_]:
     periods = _periods(valid)
     if periods:
         mask = np.zeros(fits, dtype=bool)
-        index = _index(dimension)
+        index = _index(dimension.name, dimension.coordinate)
+        others = [_index(dimension.name, axis) for axis, _, _ in dimension.reach]
         for period in periods:
             begin, end = _slice(index, period, dimension)
-            mask[begin : max(begin, end - dimension.width + 1)] = True
+            inside = np.zeros(dimension.length, dtype=bool)
+            inside[begin - dimension.low : max(0, end - dimension.high + 1)] = True
+            for other, (_, first, last) in zip(others, dimension.reach, strict=True):
+                begin, end = _slice(other, period, dimension)
+                inside &= (first >= begin) & (last < end)
+            mask |= _by_start(dimension, inside, fits)
         return mask
     if callable(valid):
         known = dimension.coordinate
@@ -147,15 +185,12 @@ def _periods(valid: Valid) -> Sequence[slice]:
     return ()
 
 
-def _index(dimension: Dimension) -> Any:
+def _index(name: str, known: npt.NDArray[Any] | None) -> Any:
     import xarray as xr
 
-    known = dimension.coordinate
     if known is None:
         return None
-    return xr.DataArray(known, dims=(dimension.name,), coords={dimension.name: known}).indexes[
-        dimension.name
-    ]
+    return xr.DataArray(known, dims=(name,), coords={name: known}).indexes[name]
 
 
 def _slice(index: Any, period: slice, dimension: Dimension) -> tuple[int, int]:

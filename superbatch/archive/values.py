@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superbatch.errors import ArgumentError
+from superbatch.source import Late
 from superbatch.window import Options
 
 Decode = Callable[[npt.NDArray[Any], npt.NDArray[Any]], None]
@@ -33,7 +34,7 @@ class Values:
     dropout : float
     raw : bool
         Whether values are taken as they are stored, without CF decoding.
-    late_mean, late_std, late_dtype :
+    late : Late or None
         Normalisation that is left to whoever gives out the batch.
     """
 
@@ -45,9 +46,7 @@ class Values:
     mask: bool = False
     dropout: float = 0.0
     raw: bool = False
-    late_mean: npt.NDArray[Any] | None = None
-    late_std: npt.NDArray[Any] | None = None
-    late_dtype: np.dtype[Any] | None = None
+    late: Late | None = None
 
     @property
     def plain(self) -> bool:
@@ -80,7 +79,8 @@ class Values:
         there : bool array, optional
             Which values lie inside of the array; None for all.
         """
-        np.copyto(out, values, casting="unsafe")
+        with np.errstate(invalid="ignore"):
+            np.copyto(out, values, casting="unsafe")
         if self.mean is not None:
             out -= self.mean
         if self.std is not None:
@@ -88,7 +88,10 @@ class Values:
         gone = np.isnan(values) if values.dtype.kind == "f" else None
         if there is not None:
             gone = ~there if gone is None else gone | ~there
-        if gone is not None and (self.fill is not None or there is not None):
+        # A NaN that an integer cannot hold would become anything.
+        if gone is not None and (
+            self.fill is not None or there is not None or out.dtype.kind != "f"
+        ):
             np.copyto(out, self.missing, where=gone, casting="unsafe")
         if mask is not None:
             mask[...] = True if gone is None else ~gone
@@ -142,18 +145,20 @@ def values_of(
         )
     mean = None if mean is None else mean.astype(dtype)
     std = None if std is None else std.astype(dtype)
-    late = options.normalize == "device" and (mean is not None or std is not None)
-    if late:
+    if options.normalize == "device" and (mean is not None or std is not None):
+        whole = stored.kind != "f"  # numbers that have no NaN to stand for what is missing
+        if whole and not options.mask and (options.dropout or options.edge == "fill"):
+            raise ArgumentError(
+                f"{name!r} travels as {stored} to be normalised on the device, where nothing tells what is "
+                f"missing: write mask=True, or normalize='loader'"
+            )
         return Values(
             stored,
             stored,
-            fill=fill,
             mask=options.mask,
             dropout=float(options.dropout),
             raw=not options.decode,
-            late_mean=mean,
-            late_std=std,
-            late_dtype=dtype,
+            late=Late(mean, std, dtype, fill, f"{name}_mask" if whole and options.mask else None),
         )
     return Values(
         stored, dtype, mean, std, fill, options.mask, float(options.dropout), not options.decode
