@@ -417,13 +417,16 @@ def _log_absent(held: float, n: int, total: int) -> float:
 
 def _shares(axis: Axis | JointAxis) -> tuple[Floats, Floats]:
     """Of the items along an axis: the share of all windows, by weight, and how many have it."""
+    if isinstance(axis, JointAxis):
+        return _condensed(*axis.shares())
     if axis.weights is None:
         groups = axis.groups()
         return groups.each / axis.total, groups.number.astype(np.float64)
     items = np.arange(2 * axis.blocks, dtype=np.int64)
     low, high = axis.bounds(items)
+    own = high > low
     sums = np.concatenate([[0.0], np.cumsum(axis.weights)])
-    share = (sums[high] - sums[low])[high > low] / sums[-1]
+    share = (sums[high[own]] - sums[low[own]]) / sums[-1]
     return _condensed(share, np.ones(len(share)))
 
 

@@ -218,6 +218,11 @@ def test_one_sequence_in_all_is_as_good_as_it_gets() -> None:
     assert found.effective_batch == pytest.approx(found.shuffled_effective_batch)
 
 
+def test_weighted_blocks_beyond_the_last_window_hold_nothing() -> None:
+    found = quality.of_plan(make([brute.Line([1, 1, 1], 3, 1, weights=[0.01])]))
+    assert (found.windows, found.sequences, found.score) == (1, 1, 1)
+
+
 def test_an_unshuffled_epoch_scores_what_it_is() -> None:
     line = brute.Line([50] * 20, 5, 1)
     lined_up = quality.of_plan(make([line], coverage="once", shuffle=False))
