@@ -485,7 +485,8 @@ class Aligner:
             lookup = m.lookups[here[0]]
             assert lookup is not None
             assert lookup.table is not None
-            gone = gone[..., lookup.table]
+            if not np.array_equal(lookup.table, np.arange(gone.shape[-1])):
+                gone = gone[..., lookup.table]
         if not timed:
             self.columns[names[self._column(m, here[0])]].rule_out(f"{m.name}: NaN", ~gone)
             return

@@ -125,7 +125,11 @@ def _join(grid: Grid, columns: list[Axis]) -> tuple[list[Axis | JointAxis], list
         axis.start(np.arange(axis.total)) - grid.dimensions[n].low
         for axis, n in ((first, a), (second, b))
     )
-    joint = JointAxis(first, second, pairs[np.ix_(rows, cols)])
+    if len(rows) < pairs.shape[0]:
+        pairs = pairs[rows]
+    if len(cols) < pairs.shape[1]:
+        pairs = pairs[:, cols]
+    joint = JointAxis(first, second, pairs)
     if joint.total == 0:
         reasons = ", ".join(f"{n} by {reason}" for reason, n in grid.joint_reasons.items())
         raise ArgumentError(
