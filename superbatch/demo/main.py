@@ -123,9 +123,9 @@ def _folder(given: str | None) -> Path:
 
 
 def _batch_size(task: Task) -> int:
-    """32, or less where samples are so large that a step would take long."""
+    """32, or less where samples are so large that a step on a CPU would take long."""
     elements = task.sample_bytes // task.train.dtype.itemsize
-    return max(2, min(32, 4_000_000 // max(elements, 1)))
+    return max(2, min(32, 640_000 // max(elements, 1)))
 
 
 def _heading(task: Task, batch_size: int) -> str:
