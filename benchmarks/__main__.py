@@ -45,8 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.json:  # after each workload, so that an interrupted run is not lost
             report.write_json(run, options.json)
     print(report.text(run))
-    if options.plot:
-        report.plot(run, options.plot)
+    if options.plot and not report.plot(run, options.plot):
+        _say("no figure: no workload gave rates to draw")
     print(f"{run['seconds']:.0f} s in all", file=sys.stderr)
     return 1 if failed else 0
 

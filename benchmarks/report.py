@@ -183,8 +183,11 @@ def write_json(run: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps({**run, "workloads": derived}, indent=1) + "\n")
 
 
-def plot(run: dict[str, Any], path: Path) -> None:
-    """Bars of fresh samples a second for each workload, on a log scale, the floor as a line."""
+def plot(run: dict[str, Any], path: Path) -> bool:
+    """Bars of fresh samples a second for each workload, on a log scale, the floor as a line.
+
+    False, and no figure, when no workload has rates: all failed, or only L was run.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -192,7 +195,7 @@ def plot(run: dict[str, Any], path: Path) -> None:
 
     shown = [r for r in run["workloads"] if r.get("floor")]
     if not shown:
-        raise ValueError("nothing to plot: only L was run, which has no rates")
+        return False
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
     most = max(len([t for t in summary.table(r) if t["repeats"]]) for r in shown)
@@ -212,6 +215,7 @@ def plot(run: dict[str, Any], path: Path) -> None:
     figure.suptitle(title + ("; QUICK" if run["quick"] else ""))
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
+    return True
 
 
 def _bars(axis: Any, result: dict[str, Any]) -> None:

@@ -124,5 +124,7 @@ def test_the_report_says_what_it_is(result: dict[str, Any], tmp_path: Path) -> N
 
 def test_the_figure_is_drawn(result: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib of the extra 'bench'")
-    report.plot(_run(result), tmp_path / "bars.png")
+    assert report.plot(_run(result), tmp_path / "bars.png")
     assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
+    assert not report.plot({**_run(result), "workloads": []}, tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
