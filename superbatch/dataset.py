@@ -137,9 +137,11 @@ class SuperbatchDataset(IterableDataset[Batch]):
         _whole("seed", seed, 0)
         if batches_per_epoch is not None:
             _whole("batches_per_epoch", batches_per_epoch, 1)
+        loaders, restarts = int(loaders), int(restarts)
         if threads is None:
             threads = max(1, _cores() // loaders)
         _whole("threads", threads, 1)
+        threads = int(threads)
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise ArgumentError(
                 f"timeout={shown(timeout)} is not a time: write a number of seconds above 0"
@@ -166,6 +168,11 @@ class SuperbatchDataset(IterableDataset[Batch]):
                 dask=dask,
             )
         )
+        if self._feed.drops and not self._replays.fixed and self._ranks.world_size > 1:
+            raise ArgumentError(
+                f"replays={shown(replays)} are settled among ranks after equal passes, but reject or "
+                f'on_error="skip" makes passes of unequal length: write replays as one int'
+            )
         self._server = Host() if device is None else Device(device)
         self._finish = Finish(self._feed.labels, self._feed.scales)
         # One slot is served while each loader fills one.

@@ -142,6 +142,10 @@ class Feed(Protocol):
     def samples(self) -> int:
         """Rows of a slot."""
 
+    @property
+    def drops(self) -> bool:
+        """Whether superbatches may turn out shorter than planned."""
+
     def superbatches(self, epoch: int) -> int | None:
         """Superbatches in an epoch; None where it does not end."""
 

@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import superbatch as sb
 from superbatch.errors import ArgumentError
@@ -125,3 +126,15 @@ def test_more_ranks_than_windows_are_refused(tmp_path):
     source = sb.ArchiveSource({"field": sb.Window(stored, time=WIDTH)}, samples=8, coverage="once")
     with pytest.raises(ArgumentError, match="3 ranks cannot share 2 valid windows"):
         sb.SuperbatchDataset(source, 8, rank=0, world_size=3, replays=1)
+
+
+@pytest.mark.parametrize("drops", [{"reject": lambda sample: False}, {"on_error": "skip"}])
+def test_passes_of_unequal_length_are_not_settled_among_ranks(drops, monkeypatch) -> None:
+    data = xr.DataArray(np.arange(60.0), dims=("time",))
+    source = sb.ArchiveSource({"a": sb.Window(data, time=3)}, samples=16, **drops)
+    # The question is asked before any rank is: no process group is needed to be told so.
+    monkeypatch.setattr("superbatch.dataset.Agreement", lambda ranks: None)
+    with pytest.raises(ArgumentError, match="write replays as one int"):
+        sb.SuperbatchDataset(source, batch_size=4, replays=(1, 3), rank=0, world_size=2)
+    with sb.SuperbatchDataset(source, batch_size=4, replays=2, rank=0, world_size=2):
+        pass

@@ -51,6 +51,11 @@ class ArchiveFeed:
         most = self.plan.samples
         return most if self.plan.epoch_samples is None else min(most, self.plan.epoch_samples)
 
+    @property
+    def drops(self) -> bool:
+        """Whether superbatches may turn out shorter than planned."""
+        return self.cutter.drops
+
     def superbatches(self, epoch: int) -> int | None:
         """Superbatches in an epoch."""
         return self.plan.epoch_superbatches

@@ -208,7 +208,7 @@ class Plan:
             place = self._begin + np.arange(begin, end, dtype=np.int64)
             ordinals = self._once.windows(place, self.seed, epoch)
             starts = self._starts(ordinals)
-        elif self._all_fit:
+        elif self._all_fit and (index > 0 or self._first_sequences == self.sequences):
             size = self.size(index)
             starts = self._starts(
                 np.stack([axis.locate(rng.random(size)) for axis in self.axes], axis=-1)
