@@ -14,6 +14,10 @@ import numpy.typing as npt
 from superbatch.slots import SHARED_MEMORY
 
 
+# Of what is free: slots need the rest, and cannot do without.
+_SHARE = 0.25
+
+
 class SharedArray:
     """A copy of an array in shared memory, without a name; loaders inherit its descriptor.
 
@@ -30,7 +34,7 @@ class SharedArray:
 
     def __init__(self, values: npt.NDArray[Any]) -> None:
         folder = SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) else tempfile.gettempdir()
-        if values.nbytes > shutil.disk_usage(folder).free:
+        if values.nbytes > _SHARE * shutil.disk_usage(folder).free:
             raise OSError("too little shared memory")
         self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder, prefix="superbatch-")  # noqa: SIM115
         if hasattr(os, "posix_fallocate"):
