@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.client import ClosedClientError
+from distributed.comm.core import CommClosedError
 
 from superbatch.errors import ArgumentError, SuperbatchError
 
 Cluster = str | Callable[[], Client] | None
 
+# What Dask raises where a scheduler or a worker went away with what it held.
+LOST = (CancelledError, ClosedClientError, CommClosedError)
 
-def connect(cluster: Cluster, threads: int, timeout: float = 30.0) -> Client:
+
+def connect(cluster: Cluster, threads: int, timeout: float = 10.0) -> Client:
     """A client: threads of this process, or the cluster that is given.
 
     Parameters
@@ -69,7 +75,16 @@ def connect(cluster: Cluster, threads: int, timeout: float = 30.0) -> Client:
         return client
     try:
         return Client(cluster, set_as_default=False, timeout=timeout)
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, ValueError) as error:
         raise SuperbatchError(
             f"no Dask scheduler answers at {cluster} within {timeout:.0f} s: start it, or correct dask="
         ) from error
+
+
+def gone(client: Client) -> SuperbatchError:
+    """What to raise where Dask has lost work, in the place of its own error, which names a task."""
+    address = client.scheduler.address if client.scheduler is not None else "an address unknown"
+    return SuperbatchError(
+        f"the Dask scheduler at {address} went away, or forgot the work that it was given: start it "
+        f"again, or leave dask= out to load in processes of this machine"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from distributed import Client, Future, as_completed
 
 from superbatch.archive import graph as gr
-from superbatch.archive.client import connect
+from superbatch.archive.client import LOST, connect, gone
 from superbatch.archive.cut import Cutter
 from superbatch.archive.graph import Graph, Key
 from superbatch.archive.patience import reads
@@ -26,6 +26,9 @@ Ints = npt.NDArray[np.int64]
 
 # A sample that is rejected is drawn again this many times before its place is given up.
 ATTEMPTS = 10
+
+# A superbatch whose tasks a cluster has lost is submitted again this many times.
+RECOVERIES = 3
 
 _numbers = itertools.count()
 
@@ -50,9 +53,9 @@ class ArchiveFiller:
         gr.cutters[self.name] = cutter
         self.client: Client = connect(dask_address, threads)
         self._remote: Future[Any] | None = None
-        if dask_address is not None:
-            self._remote = self.client.scatter(cutter, broadcast=True, hash=False)
         self._held: dict[Key, Future[Any]] = {}
+        self._on_cluster = dask_address is not None
+        self._prepare()
         self.finished = 0.0  # when the latest superbatch was
         # Sequences stay in memory where the next superbatch draws from them again, and where
         # samples may have to be drawn once more.
@@ -69,20 +72,46 @@ class ArchiveFiller:
         planned = time.monotonic()
         name = f"{self.name}-{next(_numbers)}"
         gr.slots[name] = slot
-        graph = gr.build(self.name, self.cutter, plan, name, self._held, self._remote)
+        filling = Filling(self, plan, name, slot, began, planned - began)
+        try:
+            self._begin(filling)
+        except LOST as error:
+            raise gone(self.client) from error
+        return filling
+
+    def again(self, filling: Filling) -> None:
+        """Start a superbatch anew whose tasks were lost, with a worker that died for example.
+
+        The plan is the same, and so are the samples.
+        """
+        self._prepare()
+        self._begin(filling)
+
+    def _prepare(self) -> None:
+        """Give the workers of a cluster what tasks need; forget what they may not have any more."""
+        self._held = {}
+        if not self._on_cluster:
+            return
+        try:
+            self._remote = self.client.scatter(self.cutter, broadcast=True, hash=False)
+        except (OSError, TimeoutError) as error:
+            raise gone(self.client) from error
+
+    def _begin(self, filling: Filling) -> None:
+        began, plan = time.monotonic(), filling.plan
+        graph = gr.build(self.name, self.cutter, plan, filling.name, self._held, self._remote)
         keep = self._keeps or self.cutter.drops
-        loads, samples = self._submit(graph, keep)
-        filled = Filled(
+        filling.loads, filling.samples = self._submit(graph, keep)
+        filling.filled = Filled(
             samples=len(plan.starts),
-            plan_seconds=planned - began,
-            graph_seconds=time.monotonic() - planned,
+            plan_seconds=filling.plan_seconds,
+            graph_seconds=time.monotonic() - began,
             decoded_bytes=graph.decoded_bytes,
             sequences=len(plan.sequences),
             loaded=len(graph.loads) - len(self._held.keys() & graph.loads.keys()),
-            began=began,
+            began=filling.began,
         )
-        self._held = loads if self._keeps else {}
-        return Filling(self, plan, name, slot, loads, samples, filled)
+        self._held = filling.loads if self._keeps else {}
 
     def stuck(self) -> SuperbatchError | None:
         """A read that has been under way for too long; Dask's threads cannot be interrupted."""
@@ -119,9 +148,11 @@ class Filling:
     plan: SuperbatchPlan
     name: str  # of the slot, for the tasks
     slot: Slot
-    loads: dict[Key, Future[Any]]
-    samples: list[Future[Any]]
-    filled: Filled
+    began: float
+    plan_seconds: float
+    loads: dict[Key, Future[Any]] = field(init=False)
+    samples: list[Future[Any]] = field(init=False)
+    filled: Filled = field(init=False)
 
     def finish(self) -> Filled:
         """Wait until the slot is filled.
@@ -132,9 +163,7 @@ class Filling:
             What a task failed with, as it was.
         """
         try:
-            dropped = self._collect(self.samples)
-            if self.filler.cutter.drops:
-                self._redraw(dropped)
+            self._make()
         finally:
             gr.slots.pop(self.name, None)
         filled, filler = self.filled, self.filler
@@ -143,6 +172,20 @@ class Filling:
         filled.load_seconds = filled.ended - max(filled.began, filler.finished)
         filler.finished = filled.ended
         return filled
+
+    def _make(self) -> None:
+        for left in reversed(range(RECOVERIES + 1)):
+            try:
+                if left < RECOVERIES:
+                    self.filler.again(self)
+                dropped = self._collect(self.samples)
+                if self.filler.cutter.drops:
+                    self._redraw(dropped)
+                return
+            except LOST as error:
+                client = self.filler.client
+                if not left or client.status != "running":
+                    raise gone(client) from error
 
     def _collect(self, samples: list[Future[Any]]) -> Ints:
         """Wait for the samples; the rows that hold none, rejected or not readable."""
