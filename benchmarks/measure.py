@@ -164,8 +164,8 @@ def _selections(plain: Any, batch_size: int) -> Iterator[dict[str, Any]]:
 def stall(workload: Workload, store: Path, seconds: float, step_seconds: float) -> dict[str, float]:
     """A training loop whose step takes ``step_seconds``, spent waiting as for a GPU.
 
-    Stall is counted twice: by superbatch itself, and from outside, as the time by which a batch took
-    longer than the median batch. The first batch is not counted.
+    Stall is counted twice: by superbatch itself, as its wait for superbatches, and from outside, as
+    the time by which a batch took longer than the median batch. Only the first batch is not counted.
     """
     import superbatch
 
@@ -174,6 +174,7 @@ def stall(workload: Workload, store: Path, seconds: float, step_seconds: float) 
     with dataset:
         batches = iter(dataset)
         next(batches)
+        before = dataset.stats()
         start = time.perf_counter()
         while time.perf_counter() - start < seconds:
             time.sleep(step_seconds)
@@ -186,7 +187,7 @@ def stall(workload: Workload, store: Path, seconds: float, step_seconds: float) 
     return {
         "seconds": elapsed,
         "step_seconds": step_seconds,
-        "stall_fraction": stats.stall_fraction,
+        "stall_fraction": (stats.stall_seconds - before.stall_seconds) / elapsed,
         "stall_fraction_outside": float(over[over > 0].sum() / elapsed),
         "longest_wait_seconds": max(waits),
         "median_wait_seconds": float(np.median(waits)),
