@@ -437,6 +437,7 @@ class Aligner:
     def _rule_out_pairs(self, pair: tuple[str, str], valid: Bools, reason: str) -> None:
         if valid.all():
             return
+        self._explain(pair, valid, reason)
         if self._joint is None:
             self._joint = (*pair, valid)
         elif self._joint[:2] == pair:
@@ -446,13 +447,24 @@ class Aligner:
                 f"what is valid depends on {self._joint[0]} and {self._joint[1]} together, and on {pair[0]} and "
                 f"{pair[1]} together: only one such pair can be drawn from"
             )
-        kept = np.count_nonzero(valid, axis=0)
-        self.joint_reasons[reason] = int(valid.size - kept.sum())
+
+    def _explain(self, pair: tuple[str, str], valid: Bools, reason: str) -> None:
+        """Count the pairs that only this reason rules out, and say where most of them are."""
         first, second = (self.columns[name] for name in pair)
-        worst = [c for c in np.argsort(kept, kind="stable")[:5].tolist() if kept[c] < len(valid)]
+        rows, columns = (
+            np.logical_and.reduce([np.ones(c.length, dtype=bool), *c.valid.values()])
+            for c in (first, second)
+        )
+        lost = ~valid
+        lost[~rows] = False
+        if self._joint is not None and self._joint[:2] == pair:
+            lost &= self._joint[2]
+        number = np.where(columns, np.count_nonzero(lost, axis=0), 0)
+        self.joint_reasons[reason] = int(number.sum())
+        worst = [c for c in np.argsort(-number, kind="stable")[:5].tolist() if number[c]]
         self.joint_when[reason] = [
             f"{second.name} {c if second.coordinate is None else second.coordinate[c]}: "
-            + ", ".join(longest(np.flatnonzero(~valid[:, c]), first.coordinate))
+            + ", ".join(longest(np.flatnonzero(lost[:, c]), first.coordinate))
             for c in worst
         ]
 

@@ -68,11 +68,11 @@ def whole_windows(gone: Bools, position: Ints, low: int, high: int) -> Bools:
     Returns
     -------
     bool array, shape (anchors, columns)
-        False where the window is not inside of the array.
+        True where the window is not inside of the array: that is for others to rule out.
     """
     length, width = gone.shape[0], high - low
     if width > length:
-        return np.zeros((len(position), gone.shape[1]), dtype=bool)
+        return np.ones((len(position), gone.shape[1]), dtype=bool)
     # Eight columns in a byte; then pairs of neighbours, pairs of pairs and so on.
     there = np.packbits(~gone, axis=1)
     span = 1
@@ -84,5 +84,5 @@ def whole_windows(gone: Bools, position: Ints, low: int, high: int) -> Bools:
     begin = position + low
     inside = (begin >= 0) & (begin <= length - width)
     whole = there[np.clip(begin, 0, length - width)]
-    whole[~inside] = 0
+    whole[~inside] = 0xFF
     return np.unpackbits(whole, axis=1, count=gone.shape[1]).view(bool)
