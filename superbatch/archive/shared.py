@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from superbatch.slots import SHARED_MEMORY
 
-
 # Of what is free: slots need the rest, and cannot do without.
 _SHARE = 0.25
 
