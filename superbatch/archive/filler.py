@@ -29,6 +29,8 @@ ATTEMPTS = 10
 
 # A superbatch whose tasks a cluster has lost is submitted again this many times.
 RECOVERIES = 3
+# Seconds between attempts to reach the workers of a cluster.
+_WAITS = (0.5, 1.0, 2.0)
 
 _numbers = itertools.count()
 
@@ -92,10 +94,15 @@ class ArchiveFiller:
         self._held = {}
         if not self._on_cluster:
             return
-        try:
-            self._remote = self.client.scatter(self.cutter, broadcast=True, hash=False)
-        except (OSError, TimeoutError) as error:
-            raise gone(self.client) from error
+        for wait in (*_WAITS, None):
+            try:
+                self._remote = self.client.scatter(self.cutter, broadcast=True, hash=False)
+                return
+            except (OSError, TimeoutError) as error:
+                # The scheduler may not know yet that a worker has died.
+                if wait is None or self.client.status != "running":
+                    raise gone(self.client) from error
+                time.sleep(wait)
 
     def _begin(self, filling: Filling) -> None:
         began, plan = time.monotonic(), filling.plan
