@@ -34,7 +34,7 @@ def test_there_are_pages() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_is_one_session_that_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_a_page_runs_from_top_to_bottom_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
     parts = blocks(page)
     assert parts
     script = tmp_path / "page.py"
