@@ -58,7 +58,8 @@ def allowed(
     def apply(reason: str, mask: npt.NDArray[np.bool_]) -> None:
         lost = keep & ~mask
         ruled_out[reason] = int(lost.sum())
-        when[reason] = longest(np.flatnonzero(lost) - dimension.low, dimension.coordinate)
+        if lost.any():
+            when[reason] = longest(np.flatnonzero(lost) - dimension.low, dimension.coordinate)
         np.logical_and(keep, mask, out=keep)
 
     if gaps is not None:
@@ -83,9 +84,7 @@ def allowed(
 def longest(
     positions: npt.NDArray[np.int64], coordinate: npt.NDArray[Any] | None, most: int = 5
 ) -> list[str]:
-    """The longest runs of neighbours among ascending positions, for people, in their order."""
-    if not len(positions):
-        return []
+    """The longest runs of neighbours among ascending positions, at least one, for people, in their order."""
     edges = np.concatenate([[0], np.flatnonzero(np.diff(positions) != 1) + 1, [len(positions)]])
     lengths = np.diff(edges)
     shown = np.sort(np.argsort(-lengths, kind="stable")[:most])
