@@ -107,7 +107,8 @@ class Window:
         ``_FillValue``: packed integers stay integers.
     normalize : {"loader", "device"}
         Where ``mean`` and ``std`` are applied: in the loader; or when the batch is given out, on the dataset's
-        device: integers then travel as integers.
+        device: integers then travel as integers, and need ``mask=True`` where ``dropout`` or ``edge="fill"`` can
+        leave some out. A ``transform`` sees them before that.
     **extents : int, slice or HERE
         The window along each dimension, by name. An ``int`` is that many neighbouring positions: along
         a time axis (a coordinate of dates) they start at the anchor, along any other dimension they are

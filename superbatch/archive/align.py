@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superbatch.archive import forecast, places, times
+from superbatch.archive import forecast, times
 from superbatch.archive.arrays import Array, as_array
 from superbatch.archive.chunks import Chunks
 from superbatch.archive.crop import Cut
@@ -22,24 +22,19 @@ from superbatch.archive.grid import (
     Grid,
     Modality,
     accumulated,
-    coordinates,
     known_dimensions,
-    nearest_pixels,
-    north_east,
     same,
     small,
 )
 from superbatch.archive.grid import (
     extent as extent_of,
 )
-from superbatch.archive.grid import (
-    fits as check_fits,
-)
 from superbatch.archive.lookup import Lookup
 from superbatch.archive.missing import missing, whole_windows
+from superbatch.archive.pairs import Pairs
 from superbatch.archive.sites import Sites
+from superbatch.archive.space import Space
 from superbatch.archive.times import is_time
-from superbatch.archive.validity import longest
 from superbatch.archive.values import values_of
 from superbatch.errors import ArgumentError
 from superbatch.window import HERE, Forecast, Window
@@ -70,9 +65,7 @@ class Aligner:
         self.arrays: list[Array] = []
         self.columns: dict[str, Dimension] = {}
         self.modalities: list[Modality] = []
-        self._joint: tuple[str, str, Bools] | None = None
-        self.joint_reasons: dict[str, int] = {}
-        self.joint_when: dict[str, list[str]] = {}
+        self.pairs = Pairs(self.columns)
         self.times: dict[str, Ints] = {}
         self.runs: dict[str, Ints] = {}
         self.place: dict[str, tuple[tuple[int, ...], npt.NDArray[Any]]] = {}
@@ -99,6 +92,7 @@ class Aligner:
         # The reference's time axis, in whose order anchors are.
         timed = [d for d in first.window.extents if is_time(first.array.coords.get(d))]
         self.time = timed[0] if timed else None
+        self.space = Space(first, sites, self.columns, self.pairs, self.time)
 
     def align(self) -> Grid:
         """Find out where everything lies."""
@@ -118,15 +112,16 @@ class Aligner:
         self._places()
         names = list(self.columns)
         joint = None
-        if self._joint is not None:
-            joint = names.index(self._joint[0]), names.index(self._joint[1]), self._joint[2]
+        if self.pairs.names is not None and self.pairs.valid is not None:
+            first, second = self.pairs.names
+            joint = names.index(first), names.index(second), self.pairs.valid
         return Grid(
             list(self.columns.values()),
             self.arrays,
             [self._cut(m) for m in self.modalities],
             joint,
-            self.joint_reasons,
-            self.joint_when,
+            self.pairs.reasons,
+            self.pairs.when,
             self.times,
             self.runs,
             self.place,
@@ -165,7 +160,7 @@ class Aligner:
     def _is_own(self, m: Modality, dim: str) -> bool:
         """Whether a dimension is windowed by its own positions, not looked up from the anchor."""
         reference = self.modalities[0]
-        if self.sites is not None and self._site_variable(m, dim) is not None:
+        if self.sites is not None and self.space.variable(m, dim) is not None:
             return False
         if m is reference:
             return True
@@ -200,13 +195,13 @@ class Aligner:
         assert self.sites is not None
         sites, first = self.sites, self.modalities[0]
         for modality in self.modalities:
-            self._check_placed(modality)
-        dims = [d for d in first.window.extents if self._site_variable(first, d) is not None]
+            self.space.check_placed(modality)
+        dims = [d for d in first.window.extents if self.space.variable(first, d) is not None]
         keys = []
         for dim in dims:
             at = first.array.dims.index(dim)
             extent = first.window.extents[dim]
-            position, _ = self._site_pixels(first, dim)
+            position, _ = self.space.pixels_of_sites(first, dim)
             begin, end = extent_of(first.name, dim, extent, None)
             last = first.array.shape[at] - 1
             low = np.clip(position + begin, 0, last)
@@ -250,7 +245,7 @@ class Aligner:
             else:
                 pixel_dims.append(dim)
         if pixel_dims:
-            self._pixels(m, pixel_dims)
+            self.space.place(m, pixel_dims)
 
     def _time(self, m: Modality, dim: str, at: int) -> None:
         assert self.time is not None
@@ -312,162 +307,6 @@ class Aligner:
         m.put(at, Lookup((index,), small(position)), 0, 1)
         m.dropped.append(at)
 
-    def _pixels(self, m: Modality, dims: list[str]) -> None:
-        """Boxes around a place."""
-        if self.sites is not None:
-            index = (list(self.columns).index(self.sites.dim),)
-            placed = [d for d in dims if self._site_variable(m, d) is not None]
-            for dim in placed:
-                position, inside = self._site_pixels(m, dim)
-                self.columns[self.sites.dim].rule_out(f"{m.name}: outside of it", inside)
-                self._put_pixels(m, dim, index, position, self.sites.dim)
-            dims = [d for d in dims if d not in placed]
-            if not dims:
-                return
-        reference = self.modalities[0]
-        turned = m.window.options.at or reference.window.options.at
-        if not turned and m.window.options.crs == reference.window.options.crs:
-            for dim in dims:
-                column = self.columns[dim]
-                assert column.coordinate is not None
-                position, inside = places.nearest(
-                    m.array.coords[dim], column.coordinate.astype(np.float64)
-                )
-                column.rule_out(f"{m.name}: outside of it", inside)
-                self._put_pixels(m, dim, (list(self.columns).index(dim),), position, dim)
-            return
-        self._turned(m, dims)
-
-    def _turned(self, m: Modality, dims: list[str]) -> None:
-        """A grid that is turned against the reference's: both of its positions depend on both of the place's."""
-        reference = self.modalities[0]
-        if len(dims) != 2:
-            raise ArgumentError(
-                f"Window of {m.name!r} is on a grid of its own (crs= or at=), which takes two dimensions of "
-                f"space: it has {', '.join(dims)}"
-            )
-        mine = [d for d in reference.window.extents if d in self.columns and d != self.time][:2]
-        dims, mine = north_east(m, dims), north_east(reference, mine)
-        if len(mine) != 2:
-            raise ArgumentError(
-                f"the reference {self.reference!r} has no two windowed dimensions of space that "
-                f"{m.name!r} could be placed by"
-            )
-        y, x = coordinates(reference, mine)
-        y, x = places.transform(reference.window.options.crs, m.window.options.crs, y, x)
-        row, column, inside = nearest_pixels(m, dims, y, x)
-        names = list(self.columns)
-        index = names.index(mine[0]), names.index(mine[1])
-        fits = inside
-        for dim, position in zip(dims, (row, column), strict=True):
-            at = m.array.dims.index(dim)
-            low, high = extent_of(m.name, dim, m.window.extents[dim], None)
-            check_fits(m, dim, high - low)
-            m.put(at, Lookup(index, small(position)), low, high - low)
-            if m.window.options.edge == "drop":
-                fits = fits & (position + low >= 0) & (position + high <= m.array.shape[at])
-        self._rule_out_pairs((mine[0], mine[1]), fits, f"{m.name}: outside of it")
-
-    def _put_pixels(
-        self, m: Modality, dim: str, index: tuple[int, ...], position: Ints, column: str
-    ) -> None:
-        at = m.array.dims.index(dim)
-        low, high = extent_of(m.name, dim, m.window.extents[dim], None)
-        check_fits(m, dim, high - low)
-        if m.window.options.edge == "drop":
-            fits = (position + low >= 0) & (position + high <= m.array.shape[at])
-            self.columns[column].rule_out(f"{m.name}: over its edge", fits)
-        m.put(at, Lookup(index, small(position)), low, high - low)
-
-    def _site_variable(self, m: Modality, dim: str) -> str | None:
-        """The variable of the sites that tells the place along a dimension."""
-        assert self.sites is not None
-        named = (m.window.options.at or {}).get(dim)
-        if m.window.extents.get(dim) is HERE or is_time(m.array.coords.get(dim)):
-            return None
-        for candidate in (named, dim):
-            if candidate is not None and candidate in self.sites.places:
-                return candidate
-        return None
-
-    def _check_placed(self, m: Modality) -> None:
-        """Sites by lat and lon do not place a window along y and x: it would be cut anywhere."""
-        assert self.sites is not None
-        space = [
-            dim
-            for dim, extent in m.window.extents.items()
-            if extent is not HERE
-            and not is_time(known := m.array.coords.get(dim))
-            and (known is None or known.dtype.kind in "iuf")
-        ]
-        if len(space) > 1 and not any(self._site_variable(m, d) is not None for d in space):
-            has = ", ".join(self.sites.places) or "no numbers"
-            raise ArgumentError(
-                f"sites has {has} and does not place {m.name!r}, which is windowed along "
-                f"{', '.join(space)}: call its variables so, or name 2-d coordinates with at="
-            )
-
-    def _site_pixels(self, m: Modality, dim: str) -> tuple[Ints, Bools]:
-        """The pixel of every site along one dimension."""
-        assert self.sites is not None
-        options = m.window.options
-        dims = [d for d in m.window.extents if self._site_variable(m, d) is not None]
-        if not options.at and (options.crs is None or options.crs == self.sites.crs):
-            known = m.array.coords.get(dim)
-            if known is None or known.dtype.kind not in "iuf":
-                raise ArgumentError(
-                    f"Window of {m.name!r} is placed by sites, but {dim!r} has no numeric coordinate: give it "
-                    f"one, or name a 2-d one with at={{{dim!r}: ...}}"
-                )
-            variable = self._site_variable(m, dim)
-            assert variable is not None
-            return places.nearest(known, self.sites.places[variable])
-        if len(dims) != 2:
-            raise ArgumentError(
-                f"Window of {m.name!r} has crs= or at=, which takes two dimensions of space: it has "
-                f"{', '.join(dims) or 'none that sites tell the place of'}"
-            )
-        dims = north_east(m, dims)
-        y, x = (self.sites.places[str(self._site_variable(m, d))] for d in dims)
-        if options.crs is not None:
-            y, x = places.transform(self.sites.crs, options.crs, y, x)
-        row, column, inside = nearest_pixels(m, dims, y, x)
-        return (row if dim == dims[0] else column), inside
-
-    def _rule_out_pairs(self, pair: tuple[str, str], valid: Bools, reason: str) -> None:
-        if valid.all():
-            return
-        self._explain(pair, valid, reason)
-        if self._joint is None:
-            self._joint = (*pair, valid)
-        elif self._joint[:2] == pair:
-            self._joint = (*pair, self._joint[2] & valid)
-        else:
-            raise ArgumentError(
-                f"what is valid depends on {self._joint[0]} and {self._joint[1]} together, and on {pair[0]} and "
-                f"{pair[1]} together: only one such pair can be drawn from"
-            )
-
-    def _explain(self, pair: tuple[str, str], valid: Bools, reason: str) -> None:
-        """Count the pairs that only this reason rules out, and say where most of them are."""
-        first, second = (self.columns[name] for name in pair)
-        rows, columns = (
-            np.logical_and.reduce([np.ones(c.length, dtype=bool), *c.valid.values()])
-            for c in (first, second)
-        )
-        lost = ~valid
-        lost[~rows] = False
-        if self._joint is not None and self._joint[:2] == pair:
-            lost &= self._joint[2]
-        number = np.where(columns, np.count_nonzero(lost, axis=0), 0)
-        self.joint_reasons[reason] = int(number.sum())
-        worst = [c for c in np.argsort(-number, kind="stable")[:5].tolist() if number[c]]
-        self.joint_when[reason] = [
-            f"{second.name} {c if second.coordinate is None else second.coordinate[c]}: "
-            + ", ".join(longest(np.flatnonzero(lost[:, c]), first.coordinate))
-            for c in worst
-        ]
-
     # -- NaN, places, cuts -----------------------------------------------------------------------
 
     def _rule_out_nan(self, m: Modality) -> None:
@@ -511,7 +350,7 @@ class Aligner:
         if not here:
             time.rule_out(f"{m.name}: NaN", whole[:, 0])
             return
-        self._rule_out_pairs((time.name, names[self._column(m, here[0])]), whole, f"{m.name}: NaN")
+        self.pairs.rule_out((time.name, names[self._column(m, here[0])]), whole, f"{m.name}: NaN")
 
     @staticmethod
     def _column(m: Modality, dim: int) -> int:

@@ -70,7 +70,7 @@ class ArchiveSource:
     valid : array of bool, callable, or list of slices, optional
         Which anchors may be drawn, along the time axis of the reference (its first windowed dimension
         where it has none): a bool for each, or a function from the coordinates to such bools; or a
-        list of slices of the coordinate, inside one of which the whole window has to lie.
+        list of slices of the coordinate, inside one of which the windows of all arrays have to lie.
     weights : array of float, optional
         How likely each anchor along that axis is, relative to the others. Needs ``coverage="random"``.
     reject : callable, optional
