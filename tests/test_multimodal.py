@@ -652,3 +652,12 @@ def test_sites_that_would_place_nothing_are_refused(where, site, message) -> Non
     with pytest.raises(ArgumentError, match=message) as caught:
         sb.ArchiveSource(made, sites=where)
     assert "\n" not in str(caught.value)
+
+
+def test_names_and_projections_that_do_not_go_together() -> None:
+    sat, pv = satellite(), power()
+    with pytest.raises(ArgumentError, match="is the name of a mask too"):
+        sb.ArchiveSource({"a": sb.Window(sat, time=1, mask=True), "a_mask": sb.Window(pv, time=1)})
+    windows = {"sat": sb.Window(sat, time=1, y=2, x=2, crs="EPSG:27700")}
+    with pytest.raises(ArgumentError, match="of one side only"):
+        sb.ArchiveSource(windows, sites=places())

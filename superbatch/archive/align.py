@@ -115,10 +115,17 @@ class Aligner:
         if self.pairs.names is not None and self.pairs.valid is not None:
             first, second = self.pairs.names
             joint = names.index(first), names.index(second), self.pairs.valid
+        cuts = [self._cut(m) for m in self.modalities]
+        masks = {f"{cut.name}_mask" for cut in cuts if cut.values.mask}
+        for cut in cuts:
+            if cut.name in masks:
+                raise ArgumentError(
+                    f"{cut.name!r} is the name of a mask too: call one of the two arrays something else"
+                )
         return Grid(
             list(self.columns.values()),
             self.arrays,
-            [self._cut(m) for m in self.modalities],
+            cuts,
             joint,
             self.pairs.reasons,
             self.pairs.when,

@@ -71,6 +71,12 @@ def transform(crs_from: Any, crs_to: Any, y: Floats, x: Floats) -> tuple[Floats,
     """Places in another projection."""
     if crs_from == crs_to:
         return y, x
+    if crs_from is None or crs_to is None:
+        known = crs_to if crs_from is None else crs_from
+        raise ArgumentError(
+            f"crs={known!r} is that of one side only: write crs= of the reference and of the window, or "
+            f"sites.attrs['crs'] where there are sites"
+        )
     try:
         import pyproj
     except ImportError as error:
