@@ -74,7 +74,14 @@ def test_runs_and_steps_are_those_of_a_loop(data) -> None:
     runs = sorted(off + 180 * k for k in kept)
     steps = draw(
         st.sampled_from(
-            [np.arange(9.0), np.r_[1:10], np.r_[0:6, 8:20:3], np.arange(0, 6, 0.5), [0, 3, 6, 9]]
+            [
+                np.arange(9.0),
+                np.r_[1:10],
+                np.r_[3:14],
+                np.r_[0:6, 8:20:3],
+                np.arange(0, 6, 0.5),
+                [0, 3, 6, 9],
+            ]
         )
     )
     low = draw(st.integers(-200, 60))
