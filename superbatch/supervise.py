@@ -38,6 +38,7 @@ class _Loader:
     def __init__(self, process: subprocess.Popen[bytes], connection: Connection) -> None:
         self.process, self.connection = process, connection
         self.jobs: list[Job] = []
+        self.received: set[Job] = set()  # whose samples have come through the connection
 
 
 class Loaders:
@@ -56,6 +57,7 @@ class Loaders:
     def __init__(self, feed: Feed, receiver: Receiver, count: int, restarts: int = 0) -> None:
         self._feed, self._receiver = feed, receiver
         self.restarts_left, self.restarted = restarts, 0
+        self._announces = receiver.sender().announces
         self._owner = os.getpid()
         self._loaders: dict[int, _Loader] = {}
         self._tokens, self._tokens_write = Pipe(duplex=False)
@@ -106,8 +108,11 @@ class Loaders:
         ready = wait([self._tokens, *by_connection], timeout)
         self._take_tokens(done)
         for connection in ready:
-            if isinstance(connection, Connection) and connection in by_connection:
-                self._hear(by_connection[connection], done)
+            number = by_connection.get(connection)  # type: ignore[call-overload]
+            loader = None if number is None else self._loaders.get(number)
+            # What was there may have been heard since, with a token.
+            if loader is not None and loader.connection is connection and connection.poll(0):
+                self._hear(number, done)
         return done
 
     def close(self) -> None:
@@ -118,9 +123,14 @@ class Loaders:
         while self._tokens.poll(0):
             token: Token = pickle.loads(self._tokens.recv_bytes())
             loader = self._loaders.get(token.loader)
-            if loader is not None and token.job in loader.jobs:
-                loader.jobs.remove(token.job)
-                done.append((token.job, token))
+            if loader is None or token.job not in loader.jobs:
+                continue
+            # The samples were sent before the token, but may be read after it.
+            while self._announces and token.job not in loader.received:
+                self._hear(token.loader, done)
+            loader.received.discard(token.job)
+            loader.jobs.remove(token.job)
+            done.append((token.job, token))
 
     def _hear(self, number: int, done: list[tuple[Job, Token | None]]) -> None:
         loader = self._loaders[number]
@@ -129,6 +139,7 @@ class Loaders:
             if kind == "data":
                 job, samples = rest
                 self._receiver.receive(loader.connection, job.slot, samples)
+                loader.received.add(job)
             elif kind == "dropped":
                 loader.jobs.remove(rest[0])
                 done.append((rest[0], None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -15,24 +16,31 @@ from zarr.storage import LocalStore
 class CountingStore(LocalStore):
     """Appends a line ``key first last size`` to ``log`` for each read of a chunk or shard.
 
-    ``delay`` seconds are added to each: a store that is slow.
+    ``delay`` seconds are added to each: a store that is slow. ``failing`` is the share of reads that fail
+    as a connection does that breaks: they are written down with ``FAILED`` before the key.
     """
 
     log: str = ""
     delay: float = 0.0
+    failing: float = 0.0
 
     @classmethod
-    def at(cls, folder: Path, log: Path, delay: float = 0.0) -> CountingStore:
+    def at(cls, folder: Path, log: Path, delay: float = 0.0, failing: float = 0.0) -> CountingStore:
         store = cls(folder, read_only=True)
-        store.log, store.delay = str(log), delay
+        store.log, store.delay, store.failing = str(log), delay, failing
         return store
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"log": self.log, "delay": self.delay, "root": self.root}
+        return {
+            "log": self.log,
+            "delay": self.delay,
+            "failing": self.failing,
+            "root": self.root,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["root"], read_only=True)  # type: ignore[misc]
-        self.log, self.delay = state["log"], state["delay"]
+        self.log, self.delay, self.failing = state["log"], state["delay"], state["failing"]
 
     async def get(
         self,
@@ -53,12 +61,15 @@ class CountingStore(LocalStore):
                 begin = byte_range.offset
             elif isinstance(byte_range, SuffixByteRequest):
                 begin = max(0, size - byte_range.suffix)
-            line = f"{key} {begin} {end} {size}\n".encode()
+            fails = random.random() < self.failing
+            line = f"{'FAILED ' if fails else ''}{key} {begin} {end} {size}\n".encode()
             descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)
+            if fails:
+                raise ConnectionResetError("the connection broke")
         return await super().get(key, prototype, byte_range)
 
 

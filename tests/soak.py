@@ -32,7 +32,7 @@ import zarr
 
 import superbatch as sb
 from superbatch.errors import LoaderDied
-from tests.counting import CountingStore
+from tests.counting import CountingStore, reads
 from tests.fields import corners, field, write_plain
 from tests.processes import all_gone, holders, lines, named_segments, script, shared_memory
 
@@ -200,6 +200,39 @@ class Soak:
             assert dataset.stats().stall_seconds > 0
         self.faults["slow store, left in the middle"] += 1
 
+    def breaking_connections(self) -> None:
+        """Reads fail at random, and work when they are tried again: nothing is lost."""
+        log = self.folder / "breaks.log"
+        log.unlink(missing_ok=True)
+        store = CountingStore.at(self.store, log, failing=0.1)
+        source = self.source(store, coverage="once", retries=10)
+        with sb.SuperbatchDataset(source, 8, **self.settings()) as dataset:  # type: ignore[arg-type]
+            served = set(itertools.chain.from_iterable(map(starts, dataset)))
+            retries = dataset.stats().read_retries
+        assert served == set(range(396))
+        broken = sum(key.startswith("FAILED") for key, *_ in reads(log))
+        assert 0 < retries <= broken  # some were for the next epoch
+        self.faults["read that broke, tried again"] += retries
+
+    def leave_chunks_out(self) -> None:
+        """Chunks are damaged, and left out: all other samples are served, and the chunks are named."""
+        copy = self.folder / "damaged.zarr"
+        shutil.copytree(self.store, copy)
+        damaged = sorted(self.random.sample(range(1, 40), 8))
+        for number in damaged:
+            chunk = copy / "c" / str(number) / "0"
+            data = chunk.read_bytes()
+            chunk.write_bytes(data[: len(data) - self.random.randrange(1, len(data))])
+        source = self.source(copy, coverage="once", on_error="skip")
+        with sb.SuperbatchDataset(source, 8, **self.settings()) as dataset:  # type: ignore[arg-type]
+            served = set(itertools.chain.from_iterable(map(starts, dataset)))
+            named = "\n".join(dataset.stats().bad_chunks)
+        touched = {s for s in range(396) if {s // 10, (s + 4) // 10} & set(damaged)}
+        assert served == set(range(396)) - touched
+        assert all(f"c/{number}/0" in named for number in damaged), named
+        shutil.rmtree(copy)
+        self.faults["chunk damaged, left out"] += len(damaged)
+
     def end_the_trainer(self) -> None:
         """A training script is killed or interrupted: nothing is left after five seconds."""
         number = self.random.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
@@ -251,7 +284,9 @@ def run(folder: Path, seconds: float, seed: int, at_least: int = 0) -> Counter[s
     before = shared_memory(os.getpid())
     deadline = time.monotonic() + seconds
     others = [
+        soak.breaking_connections,
         soak.fail_in_transform,
+        soak.leave_chunks_out,
         soak.corrupt_a_chunk,
         soak.slow_store,
         soak.kill_the_last,
@@ -261,7 +296,8 @@ def run(folder: Path, seconds: float, seed: int, at_least: int = 0) -> Counter[s
         if time.monotonic() > deadline and soak.faults.total() >= at_least:
             return soak.faults
         others[number % len(others)]()
-        soak.kill_loaders(soak.random.randrange(4, 9))
+        if number % 2:
+            soak.kill_loaders(soak.random.randrange(3, 7))
         soak.nothing_is_left(before)
     raise AssertionError
 
