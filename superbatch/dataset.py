@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import itertools
-import operator
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from superbatch import replay, transport
+from superbatch import replay
+from superbatch import transport as transport_
+from superbatch.arguments import check_count, check_seconds, usable_cores
+from superbatch.epochs import Cursor, Epochs
 from superbatch.errors import ArgumentError, SuperbatchError, shown
-from superbatch.prefetch import Place, Prefetcher, Superbatch
 from superbatch.progress import Progress
 from superbatch.quality import Quality, measure
 from superbatch.ranks import Agreement, Ranks
 from superbatch.replay import Replays
 from superbatch.serve import Batch, Device, Finish, Host
+from superbatch.serving import Serving
 from superbatch.slots import Layout
-from superbatch.source import Settings, Source
+from superbatch.source import Filled, Place, Settings, Source
 from superbatch.stats import Meter, Stats
 from superbatch.supervise import Loaders
 
@@ -32,17 +34,6 @@ _LOOK_UP = 0.25
 # Shorter interruptions are not counted as stalls.
 _NOTICEABLE = 0.002
 _STATE_VERSION = 1
-
-
-@dataclass
-class _Cursor:
-    """What has been served: the next batch is number ``batch`` of pass ``number``."""
-
-    epoch: int = 0
-    superbatch: int = 0
-    number: int = 0
-    batch: int = 0
-    served: int = 0  # batches of this epoch
 
 
 class SuperbatchDataset(IterableDataset[Batch]):
@@ -131,21 +122,18 @@ class SuperbatchDataset(IterableDataset[Batch]):
                 f"source is {type(source).__name__}: write a source, such as sb.ArchiveSource(...)"
             )
         if batch_size is not None:
-            _whole("batch_size", batch_size, 1)
-        _whole("loaders", loaders, 1)
-        _whole("restarts", restarts, 0)
-        _whole("seed", seed, 0)
+            check_count("batch_size", batch_size, 1)
+        check_count("loaders", loaders, 1)
+        check_count("restarts", restarts, 0)
+        check_count("seed", seed, 0)
         if batches_per_epoch is not None:
-            _whole("batches_per_epoch", batches_per_epoch, 1)
+            check_count("batches_per_epoch", batches_per_epoch, 1)
         loaders, restarts = int(loaders), int(restarts)
         if threads is None:
-            threads = max(1, _cores() // loaders)
-        _whole("threads", threads, 1)
+            threads = max(1, usable_cores() // loaders)
+        check_count("threads", threads, 1)
         threads = int(threads)
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise ArgumentError(
-                f"timeout={shown(timeout)} is not a time: write a number of seconds above 0"
-            )
+        check_seconds("timeout", timeout)
         if dask is not None and not isinstance(dask, str) and not callable(dask):
             raise TypeError(
                 f"dask is {type(dask).__name__}: write a scheduler's address, or a function that returns a Client"
@@ -155,7 +143,6 @@ class SuperbatchDataset(IterableDataset[Batch]):
         self._agreement = None if self._replays.fixed else Agreement(self._ranks)
         self.batch_size, self.seed, self.shuffle = batch_size, int(seed), bool(shuffle)
         self.batches_per_epoch, self.progress = batches_per_epoch, progress
-        self._loader_count, self._restarts, self._timeout = loaders, restarts, float(timeout)
         self._feed = source.bind(
             Settings(
                 batch_size=batch_size,
@@ -173,21 +160,28 @@ class SuperbatchDataset(IterableDataset[Batch]):
                 f"replays={shown(replays)} are settled among ranks after equal passes, but reject or "
                 f'on_error="skip" makes passes of unequal length: write replays as one int'
             )
-        self._server = Host() if device is None else Device(device)
+        self._epochs = Epochs(self._feed, self._replays.least, batches_per_epoch)
         self._finish = Finish(self._feed.labels, self._feed.scales)
+        server = Host() if device is None else Device(device)
         # One slot is served while each loader fills one.
-        self._slot_count = loaders + 1
-        self._receiver = _receiver(
-            transport, Layout(self._feed.fields, self._feed.samples), self._slot_count
+        self._receiver = transport_.make(
+            transport, Layout(self._feed.fields, self._feed.samples), loaders + 1
         )
-        self._loaders: Loaders | None = None
-        self._prefetcher: Prefetcher | None = None
         self._meter = Meter()
-        self._cursor = _Cursor()
+        self._serving = Serving(
+            self._feed,
+            self._receiver,
+            server,
+            self._meter,
+            loaders,
+            restarts,
+            float(timeout),
+            lambda place: self._epochs.following(place, self._cursor, self._extra),
+        )
+        self._cursor = Cursor()
         self._begun = False  # whether a batch of the cursor's epoch was asked for since it was set
         self._epoch_was_set = False  # by set_epoch, for the next iter()
         self._generation = 0  # of iterators: only the latest may go on
-        self._held: Superbatch | None = None  # what it serves, while that is in a slot
         self._extra = 0  # batches of this epoch beyond the least replays
         self._serve_seconds = 0.0  # of the last pass
         self._looked = 0.0  # when an iteration last looked for a failure
@@ -205,12 +199,15 @@ class SuperbatchDataset(IterableDataset[Batch]):
         if self._closed:
             raise SuperbatchError("the dataset is closed: make a new one")
         # A state may have been taken after the last batch of its epoch: what follows is the next.
-        if self._begun or (self._epoch_ended(self._cursor) and not self._epoch_was_set):
-            self._cursor = _Cursor(epoch=self._cursor.epoch + 1)
+        if self._begun or (self._epochs.ended(self._cursor) and not self._epoch_was_set):
+            self._cursor = self._epochs.after(self._cursor)
         self._begun = self._epoch_was_set = False
         self._generation += 1
-        self._let_go()
-        self._start()
+        self._extra = 0
+        if not self._feed.continues:
+            self._serving.let_go()
+        if not self._epochs.ended(self._cursor):  # as a stream may have
+            self._serving.start(self._epochs.place(self._cursor))
         return self._iterate(self._generation)
 
     def __len__(self) -> int:
@@ -237,23 +234,16 @@ class SuperbatchDataset(IterableDataset[Batch]):
         epoch : int
             0 or more. An epoch always has the same samples for the same seed.
         """
-        _whole("epoch", epoch, 0)
+        check_count("epoch", epoch, 0)
         if self._begun or self._cursor.epoch != epoch:
-            self._cursor = _Cursor(epoch=int(epoch))
+            if self._feed.continues:
+                self._cursor = self._epochs.after(self._cursor)
+                self._cursor.epoch = int(epoch)
+            else:
+                self._cursor = Cursor(epoch=int(epoch))
             self._begun = False
             self._generation += 1
         self._epoch_was_set = True
-
-    def _start(self) -> None:
-        """Start the loaders, where they do not run yet, and have them make what comes next."""
-        if self._loaders is None:
-            self._loaders = Loaders(self._feed, self._receiver, self._loader_count, self._restarts)
-            self._prefetcher = Prefetcher(
-                self._loaders, self._receiver, self._slot_count, self._following, self._timeout
-            )
-        self._extra = 0
-        assert self._prefetcher is not None
-        self._prefetcher.seek((self._cursor.epoch, self._cursor.superbatch))
 
     def _iterate(self, generation: int) -> Iterator[Batch]:
         cursor, meter = self._cursor, self._meter
@@ -261,19 +251,18 @@ class SuperbatchDataset(IterableDataset[Batch]):
         # Loaders that iterate over nothing (checks, wrappers) do not use an epoch up.
         self._begun = True
         bar = Progress(self._length_or_none(), cursor.epoch) if self.progress else None
+        epochs, serving = self._epochs, self._serving
         meter.enter()
         try:
-            while not self._epoch_ended(cursor):
-                held = self._held = self._wait(cursor)
-                self._server.take(held.arrays, held.filled.samples)
-                if not self._server.holds_slot:
-                    self._let_go()
-                place = (cursor.epoch, cursor.superbatch)
-                samples = self._samples
+            while not epochs.ended(cursor):
+                place = epochs.place(cursor)
+                filled = serving.get(place)
+                if filled.last:
+                    epochs.over_after(place[1])
                 for number in itertools.count(cursor.number):
-                    if not self._another(number, place, cursor):
+                    if not filled.samples or not self._another(number, place, cursor, filled):
                         break
-                    for batch in self._pass(number, place, samples, cursor):
+                    for batch in self._pass(number, filled, cursor):
                         if bar is not None:
                             meter.leave()
                             bar.update(meter.snapshot())
@@ -281,31 +270,34 @@ class SuperbatchDataset(IterableDataset[Batch]):
                         if generation != self._generation:
                             self._check_current(generation, cursor)
                             return
-                    if self._epoch_ended(cursor):
+                    if epochs.ended(cursor):
                         break
-                self._let_go()
-                if (cursor.epoch, cursor.superbatch) == place and not self._epoch_ended(cursor):
+                at_hand = epochs.place(cursor) == place
+                if at_hand and not epochs.ended(cursor):
                     cursor.superbatch, cursor.number, cursor.batch = place[1] + 1, 0, 0
-            self._cursor, self._begun = _Cursor(epoch=cursor.epoch + 1), False
-            if self._prefetcher is not None:
-                self._prefetcher.seek((cursor.epoch + 1, 0))
+                if not at_hand or not self._feed.continues:
+                    serving.let_go()
+            serving.check_served(cursor.served)
+            self._cursor, self._begun = epochs.after(cursor), False
+            if not epochs.ended(self._cursor):
+                serving.seek(epochs.place(self._cursor))
         except GeneratorExit:
             raise
         except BaseException:
             # Loaders are stopped already where one has failed. What is served next starts afresh.
             if generation == self._generation:
-                self._stop()
+                serving.stop()
             raise
         finally:
             meter.leave()
-            if generation == self._generation:
-                self._let_go()
+            if generation == self._generation and not self._feed.continues:
+                serving.let_go()
             if bar is not None:
                 bar.close()
 
-    def _check_current(self, generation: int, cursor: _Cursor) -> None:
+    def _check_current(self, generation: int, cursor: Cursor) -> None:
         """An iteration that was ended from outside, before its epoch was over, must not just stop."""
-        if generation == self._generation or self._epoch_ended(cursor):
+        if generation == self._generation or self._epochs.ended(cursor):
             return
         if self._closed:
             raise SuperbatchError("the dataset was closed while it was iterated over")
@@ -314,23 +306,13 @@ class SuperbatchDataset(IterableDataset[Batch]):
             "dataset: iterate over it once at a time, or make a dataset for each iteration"
         )
 
-    def _wait(self, cursor: _Cursor) -> Superbatch:
-        prefetcher, place = self._prefetcher, (cursor.epoch, cursor.superbatch)
-        if prefetcher is None or self._loaders is None:
-            raise SuperbatchError("the dataset was closed while it was iterated over")
-        begin = time.monotonic()
-        held = prefetcher.get(place)
-        self._meter.stalled(begin, time.monotonic())
-        self._meter.filled(held.filled)
-        self._meter.restarted(self._loaders.restarted)
-        self._load_seconds = held.filled.load_seconds
-        self._samples = held.filled.samples
-        return held
-
-    def _pass(self, number: int, place: Place, samples: int, cursor: _Cursor) -> Iterator[Batch]:
+    def _pass(self, number: int, filled: Filled, cursor: Cursor) -> Iterator[Batch]:
         """The batches of one pass that have not been served yet; the cursor moves before each is given out."""
-        epoch, superbatch = place
-        sizes = self._feed.batch_sizes(epoch, superbatch, samples)
+        epoch, superbatch = self._epochs.place(cursor)
+        samples = filled.samples
+        sizes = filled.sizes
+        if sizes is None:
+            sizes = self._feed.batch_sizes(epoch, superbatch, samples)
         rows = replay.order(
             samples,
             number,
@@ -341,9 +323,9 @@ class SuperbatchDataset(IterableDataset[Batch]):
             rank=self._ranks.rank,
         )
         in_order = number == 0 or not self.shuffle
-        order = None if in_order else self._server.order(rows)
-        server, meter, limit = self._server, self._meter, self.batches_per_epoch
-        finish = self._finish
+        serving, meter, limit = self._serving, self._meter, self.batches_per_epoch
+        server, finish = serving.server, self._finish
+        order = None if in_order else server.order(rows)
         last_pass = self._replays.fixed and number + 1 >= self._replays.least
         begin = time.monotonic()
         first, at = cursor.batch, sum(sizes[: cursor.batch])
@@ -365,8 +347,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
                 break
             now = time.monotonic()
             if now - self._looked > _LOOK_UP:
-                if self._prefetcher is not None:
-                    self._prefetcher.poll()
+                serving.poll()
                 self._looked = time.monotonic()
                 # A pipe is emptied here, which takes its time.
                 if self._looked - now > _NOTICEABLE:
@@ -376,59 +357,29 @@ class SuperbatchDataset(IterableDataset[Batch]):
         if first == 0:
             self._serve_seconds = now - begin
 
-    def _another(self, number: int, place: Place, cursor: _Cursor) -> bool:
+    def _another(self, number: int, place: Place, cursor: Cursor, filled: Filled) -> bool:
         """Whether pass ``number`` is made; all ranks answer alike."""
         replays = self._replays
         if number < replays.least or (number == cursor.number and cursor.batch > 0):
             return True
-        if replays.fixed or self._prefetcher is None:
+        if replays.fixed:
             return False
-        wanted = number < replays.limit(self._load_seconds, self._serve_seconds)
-        following = self._following(place)
-        missing = following[0] == place[0] and not self._prefetcher.ready(following)
+        wanted = number < replays.limit(filled.load_seconds, self._serve_seconds)
+        following = self._epochs.following(place, cursor, self._extra)
+        missing = (
+            following is not None
+            and following[0] == place[0]
+            and not self._serving.ready(following)
+        )
         assert self._agreement is not None
         # All ranks have to want it: with one that does not, none replays.
         return self._agreement.all(wanted and missing)
-
-    def _epoch_ended(self, cursor: _Cursor) -> bool:
-        limit = self.batches_per_epoch
-        if limit is not None and cursor.served >= limit:
-            return True
-        count = self._feed.superbatches(cursor.epoch)
-        if count is None or cursor.superbatch < count:
-            return False
-        if limit is None:
-            return True
-        raise SuperbatchError(
-            f"the epoch ended after {cursor.served} batches, before batches_per_epoch={limit}: "
-            f"lower it, or raise replays"
-        )
-
-    def _following(self, place: Place) -> Place:
-        """Which superbatch is wanted after one: the next, or the first of the next epoch."""
-        epoch, index = place
-        count = self._feed.superbatches(epoch)
-        if count is not None and index + 1 >= count:
-            return epoch + 1, 0
-        if self.batches_per_epoch is not None:
-            sure = sum(self._feed.batches(epoch, i) for i in range(index + 1)) * self._replays.least
-            if epoch == self._cursor.epoch:
-                sure += self._extra
-            if sure >= self.batches_per_epoch:
-                return epoch + 1, 0
-        return epoch, index + 1
 
     def _length_or_none(self) -> int | None:
         try:
             return len(self)
         except TypeError:
             return None
-
-    def _let_go(self) -> None:
-        """Give back the slot that is being served, if one is."""
-        held, self._held = self._held, None
-        if held is not None and self._prefetcher is not None:
-            self._prefetcher.release(held.slot)
 
     # -- what was counted ------------------------------------------------------------------------
 
@@ -483,6 +434,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
             "begun": self._begun,
             "replays": [self._replays.least, self._replays.most],
             "feed": dict(self._feed.fingerprint()),
+            "source": self._serving.state,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -509,7 +461,12 @@ class SuperbatchDataset(IterableDataset[Batch]):
                 f"the state is of a dataset with {name}={state['feed'].get(name)!r}, this one has "
                 f"{name}={mine[name]!r}: make the dataset as it was, or begin a new epoch with set_epoch()"
             )
-        self._cursor = _Cursor(**state["cursor"])
+        self._cursor = Cursor(**state["cursor"])
+        if self._feed.continues:
+            # The loaders stand somewhere else in the stream.
+            self._serving.stop()
+            self._epochs.over_after(None)
+            self._serving.state = state.get("source")
         # An epoch that was begun goes on; one that was not begins.
         self._begun = self._epoch_was_set = False
         self._generation += 1
@@ -520,7 +477,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
         """Stop the loaders and give the shared memory back. Closing twice does nothing."""
         self._closed = True
         self._generation += 1
-        self._stop()
+        self._serving.stop()
         self._receiver.close()
 
     def __enter__(self) -> SuperbatchDataset:
@@ -540,29 +497,6 @@ class SuperbatchDataset(IterableDataset[Batch]):
             "and write DataLoader(dataset, batch_size=None, num_workers=0)"
         )
 
-    def _stop(self) -> None:
-        loaders, self._loaders, self._prefetcher, self._held = self._loaders, None, None, None
-        if loaders is not None:
-            loaders.close()
-
-
-def _receiver(name: str, layout: Layout, count: int) -> transport.Receiver:
-    return transport.make(name, layout, count)
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _whole(name: str, value: object, least: int) -> None:
-    try:
-        right = not isinstance(value, bool) and operator.index(value) >= least  # type: ignore[arg-type]
-    except TypeError:
-        right = False
-    if not right:
-        raise ArgumentError(
-            f"{name}={shown(value)} is not a number of things: write an int, {least} or more"
-        )
+    @property
+    def _loaders(self) -> Loaders | None:
+        return self._serving.loaders

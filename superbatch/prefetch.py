@@ -13,11 +13,9 @@ import numpy.typing as npt
 
 from superbatch.errors import LoaderTimeout
 from superbatch.loader import Job
-from superbatch.source import Filled
+from superbatch.source import Filled, Place
 from superbatch.supervise import Loaders
 from superbatch.transport import Receiver
-
-Place = tuple[int, int]  # epoch, superbatch
 
 # How often a wait looks up, so that Ctrl-C and the deadline are seen.
 _LOOK_UP = 0.5
@@ -54,7 +52,7 @@ class Prefetcher:
     receiver : Receiver
     slots : int
     following : callable
-        ``following(place) -> place``: which superbatch is wanted after one.
+        ``following(place)``: which superbatch is wanted after one; None after the last.
     timeout : float
         Seconds to wait for a superbatch.
     """
@@ -64,7 +62,7 @@ class Prefetcher:
         loaders: Loaders,
         receiver: Receiver,
         slots: int,
-        following: Callable[[Place], Place],
+        following: Callable[[Place], Place | None],
         timeout: float,
     ) -> None:
         self._loaders, self._receiver = loaders, receiver
@@ -128,6 +126,8 @@ class Prefetcher:
             for asked in self._line:
                 if asked.job == job and token is not None:
                     asked.filled = token.filled
+                    if token.filled.last:
+                        self._end_after(asked)
 
     def _ask(self) -> None:
         while self._free and self._next is not None:
@@ -135,6 +135,12 @@ class Prefetcher:
             self._line.append(_Asked(job))
             self._next = self._following(self._next)
             self._loaders.submit(job)
+
+    def _end_after(self, last: _Asked) -> None:
+        """Give up what was asked for beyond the end of a stream."""
+        while self._line[-1] is not last:
+            self._abandon(self._line.pop())
+        self._next = None
 
     def _abandon(self, asked: _Asked) -> None:
         if asked.filled is not None:

@@ -15,6 +15,12 @@ Fields = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 Slot = Mapping[str, npt.NDArray[Any]]
 """The memory of one superbatch: arrays of shape ``(samples, *shape)`` by name."""
 
+Place = tuple[int, int]
+"""Epoch and superbatch."""
+
+State = Mapping[str, Any]
+"""What a stream's superbatch was made of, and where the stream stands after it: plain data."""
+
 
 @dataclass(frozen=True, eq=False)
 class Late:
@@ -82,6 +88,14 @@ class Filled:
         What could not be read, and why.
     began, ended : float
         ``time.monotonic()`` of the machine.
+    sizes : sequence of int, optional
+        Samples in each batch, where the source settles that.
+    last : bool
+        The stream is over: no superbatch follows.
+    state : mapping, optional
+        Of a stream: what is needed to make this superbatch again, and to go on after it.
+    extra : dict of str to float
+        What the source counts beside this; ``Stats.source`` holds the sums.
     """
 
     samples: int
@@ -100,6 +114,9 @@ class Filled:
     bad: list[str] = field(default_factory=list)
     began: float = 0.0
     ended: float = 0.0
+    sizes: Sequence[int] | None = None
+    last: bool = False
+    state: State | None = None
     extra: dict[str, float] = field(default_factory=dict)
 
 
@@ -146,11 +163,15 @@ class Feed(Protocol):
     def drops(self) -> bool:
         """Whether superbatches may turn out shorter than planned."""
 
+    @property
+    def continues(self) -> bool:
+        """Whether superbatches are counted over all epochs: a stream does not begin anew."""
+
     def superbatches(self, epoch: int) -> int | None:
-        """Superbatches in an epoch; None where it does not end."""
+        """Superbatches in an epoch; None where it does not end, or nobody knows."""
 
     def batches(self, epoch: int, index: int) -> int:
-        """Batches that superbatch ``index`` is planned to have."""
+        """Batches that superbatch ``index`` is planned to have; 1 where nobody knows."""
 
     def batch_sizes(self, epoch: int, index: int, samples: int) -> Sequence[int]:
         """Samples in each batch of a superbatch that has turned out to hold ``samples``."""
@@ -160,6 +181,13 @@ class Feed(Protocol):
 
     def fingerprint(self) -> Mapping[str, Any]:
         """What has to be equal for a state to be resumed exactly."""
+
+    def resume(self, index: int, state: State) -> None:
+        """Take in what superbatch ``index`` was made of; called in the training process.
+
+        A loader that is started afterwards makes ``index`` again if it is asked for it, and goes on
+        after it if it is asked for the next.
+        """
 
     def descriptors(self) -> Sequence[int]:
         """Open files that loaders have to inherit."""

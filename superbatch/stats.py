@@ -55,6 +55,8 @@ class Stats:
         Sum over threads: reading and decompressing.
     restarts : int
         Loaders that were replaced.
+    source : dict of str to float
+        What the source counts beside this, such as gaps in a stream; summed over superbatches.
     timeline : list of (kind, begin, end)
         What happened when, in seconds since the first ``iter()``; ``kind`` is ``"load"``, ``"serve"``
         or ``"stall"``.
@@ -84,6 +86,7 @@ class Stats:
     read_seconds: float = 0.0
     restarts: int = 0
     bad_chunks: list[str] = field(default_factory=list, repr=False)
+    source: dict[str, float] = field(default_factory=dict)
     timeline: list[tuple[str, float, float]] = field(default_factory=list, repr=False)
 
     @property
@@ -113,6 +116,7 @@ class Stats:
         numbers: dict[str, Any] = asdict(self)
         for name in ("timeline", "bad_chunks"):
             numbers.pop(name)
+        numbers |= {f"source_{name}": value for name, value in numbers.pop("source").items()}
         for name in ("stall_fraction", "fresh_per_second", "iterations_per_second", "replay_ratio"):
             numbers[name] = getattr(self, name)
         return numbers
@@ -164,6 +168,8 @@ class Meter:
         stats.read_seconds += filled.read_seconds
         stats.bad_chunks += [b for b in filled.bad if b not in stats.bad_chunks]
         del stats.bad_chunks[_NAMED:]
+        for name, value in filled.extra.items():
+            stats.source[name] = stats.source.get(name, 0.0) + value
         self._event("load", filled.began, filled.ended)
 
     def batch(self, samples: int, fresh: bool) -> None:
@@ -192,6 +198,7 @@ class Meter:
             self._stats,
             timeline=list(self._events),
             bad_chunks=list(self._stats.bad_chunks),
+            source=dict(self._stats.source),
         )
 
     def _event(self, kind: str, begin: float, end: float) -> None:

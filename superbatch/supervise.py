@@ -130,6 +130,8 @@ class Loaders:
                 self._hear(token.loader, done)
             loader.received.discard(token.job)
             loader.jobs.remove(token.job)
+            if token.filled.state is not None:  # for a loader that replaces this one
+                self._feed.resume(token.job.index, token.filled.state)
             done.append((token.job, token))
 
     def _hear(self, number: int, done: list[tuple[Job, Token | None]]) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from superbatch.archive.cut import Cutter
 from superbatch.archive.plan import Plan
-from superbatch.source import Fields, Filler, Late
+from superbatch.source import Fields, Filler, Late, State
 
 
 @dataclass
@@ -56,6 +56,11 @@ class ArchiveFeed:
         """Whether superbatches may turn out shorter than planned."""
         return self.cutter.drops
 
+    @property
+    def continues(self) -> bool:
+        """Each epoch begins anew."""
+        return False
+
     def superbatches(self, epoch: int) -> int | None:
         """Superbatches in an epoch."""
         return self.plan.epoch_superbatches
@@ -91,6 +96,9 @@ class ArchiveFeed:
             "rank": plan.rank,
             "world_size": plan.world_size,
         }
+
+    def resume(self, index: int, state: State) -> None:
+        """Nothing to do: superbatches follow from their numbers."""
 
     def descriptors(self) -> list[int]:
         """What loaders have to inherit: of arrays in memory, unless they go on to other machines."""

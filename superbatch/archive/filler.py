@@ -229,15 +229,6 @@ class Filling:
                     break
                 filled.retried += len(dropped)
                 dropped = self._collect(self._again(np.sort(dropped), attempt))
-        if len(dropped) == filled.samples:
-            what = (
-                f"reject turned down {filled.rejected}" if filled.rejected else "none could be read"
-            )
-            bad = f", the first because of {filled.bad[0]}" if filled.bad else ""
-            raise SuperbatchError(
-                f"no sample is left of superbatch {self.plan.index}: of {filled.samples + filled.retried} drawn, "
-                f"{what}{bad}; let reject pass more, or rule places out beforehand with valid="
-            )
         _close_gaps(self.slot, filled.samples, dropped)
         filled.samples -= len(dropped)
 
