@@ -13,6 +13,7 @@ import numpy.typing as npt
 from superbatch import seeds
 from superbatch.archive.arrays import Array
 from superbatch.archive.boxes import Box
+from superbatch.archive.gather import copy_windows
 from superbatch.archive.lookup import Lookup, Points, Span
 from superbatch.archive.values import Values
 
@@ -106,6 +107,7 @@ class Crop:
     def __init__(self, cut: Cut, array: Array, block: npt.NDArray[Any], box: Box) -> None:
         self.cut, self.block, self.box = cut, block, box
         self.decode, self.dtype = array.decode, array.dtype
+        self.copies = array.copies or cut.values.raw
         if cut.values.raw:
             self.decode, self.dtype = _copy, array.raw_dtype
 
@@ -119,6 +121,9 @@ class Crop:
     ) -> None:
         """Write the windows to their rows."""
         cut, out = self.cut, slot[self.cut.name]
+        if cut.simple and self.copies and self.block.flags.c_contiguous and out.flags.c_contiguous:
+            copy_windows(self.block, corners, cut.size, rows, out)
+            return
         if cut.simple:
             decode, block, size, dropped = self.decode, self.block, cut.size, cut.dropped
             for row, at in zip(rows.tolist(), corners.tolist(), strict=True):
