@@ -143,7 +143,10 @@ class Crop:
                 assert cut.points is not None
                 column = anchors[number, cut.points.column]
                 values, there = self._points(at, int(variant[number]), int(column))
-            cut.values.finish(values, out[row], into, there)
+            if there is None and cut.values.plain:
+                out[row] = values
+            else:
+                cut.values.finish(values, out[row], into, there)
 
     def _box(self, at: Sequence[int]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
         cut = self.cut
@@ -206,12 +209,15 @@ class Crop:
         place, inside = self._clipped(
             [0 if d in (points.run_dim, points.step_dim) else a for d, a in enumerate(at)]
         )
-        pieces = []
-        for r, s in zip(run.tolist(), step.tolist(), strict=True):
-            index: list[Any] = [p.start if d in cut.dropped else p for d, p in enumerate(place)]
-            index[points.run_dim], index[points.step_dim] = r, s
-            pieces.append(self.block[tuple(index)])
-        raw = np.stack(pieces, axis=self._run_place())
+        index: list[Any] = list(place)
+        index[points.run_dim], index[points.step_dim] = run, step
+        raw = self.block[tuple(index)]
+        # NumPy puts what two index arrays select first, unless their dimensions are neighbours.
+        at_front = abs(points.run_dim - points.step_dim) > 1
+        dims = [d for d in range(self.block.ndim) if d != points.step_dim]
+        if at_front:
+            raw = np.moveaxis(raw, 0, dims.index(points.run_dim))
+        raw = raw.reshape([n for d, n in zip(dims, raw.shape, strict=True) if d not in cut.dropped])
         decoded = np.empty(raw.shape, self.dtype)
         self.decode(raw, decoded)
         if inside is None or raw.shape == cut.shape:
