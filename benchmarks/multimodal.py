@@ -73,9 +73,9 @@ def _array(
     return Array(name, tuple(dims.split()), shape, chunks, dtype, {})
 
 
-def w2() -> Case:
+def w2(days: int = DAYS) -> Case:
     """A random pixel: images, ten variables of one forecast archive, series of all sites."""
-    images, runs = DAYS * 288, DAYS * 8
+    images, runs = days * 288, days * 8
     variables = [f"nwp{k}" for k in range(10)]
 
     def windows(data: xr.Dataset) -> Windows:
@@ -113,9 +113,9 @@ def w2() -> Case:
     )
 
 
-def w3() -> Case:
+def w3(days: int = DAYS) -> Case:
     """A site: images, two forecast archives, its own series."""
-    images = DAYS * 288
+    images = days * 288
 
     def forecast(data: xr.DataArray, run: str, step: str) -> Any:
         return sb.Forecast(
@@ -131,7 +131,7 @@ def w3() -> Case:
             "generation": sb.Window(data.generation, half=19, site=sb.HERE),
         }
 
-    a, b = (DAYS * 8, 24, 10, 72, 72), (DAYS * 4, 30, 10, 72, 72)
+    a, b = (days * 8, 24, 10, 72, 72), (days * 4, 30, 10, 72, 72)
     return Case(
         "w3",
         (
@@ -139,7 +139,7 @@ def w3() -> Case:
             _array("sat", "time channel y x", (images, 7, 96, 96), (12, 7, 96, 96), "float32"),
             _array("nwp_a", "init_a step_a c ay ax", a, (1, *a[1:]), "float32"),
             _array("nwp_b", "init_b step_b c by bx", b, (1, *b[1:]), "float32"),
-            _array("generation", "half site", (DAYS * 48, SITES), (48, SITES), "float32"),
+            _array("generation", "half site", (days * 48, SITES), (48, SITES), "float32"),
         ),
         {
             "time": ("minutes", 5),
@@ -160,7 +160,7 @@ def w3() -> Case:
 
 def make(case: Case, cache: Path) -> Path:
     """Path of the archive, generated where it is not there yet."""
-    path = cache / f"multimodal-{case.name}-v{VERSION}.zarr"
+    path = cache / f"multimodal-{case.name}-{case.arrays[0].shape[0] // 288}-v{VERSION}.zarr"
     if path.exists():
         return path
     cache.mkdir(parents=True, exist_ok=True)
@@ -343,6 +343,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--superbatches", type=int, default=6, help="in each turn; default 6")
+    parser.add_argument(
+        "--days", type=int, default=DAYS, help=f"length of the archives; default {DAYS}"
+    )
     parser.add_argument("--cache", type=Path, default=None, help="where archives are kept")
     options = parser.parse_args(arguments)
     unknown = [n for n in options.names if n not in cases]
@@ -356,7 +359,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"medians of {options.rounds} rounds"
     )
     for name in options.names or cases:
-        case = cases[name]()
+        case = cases[name](options.days)
         path = make(case, options.cache or stores.cache_dir())
         report(case, path, options.rounds, options.superbatches, cores)
     return 0
