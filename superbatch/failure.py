@@ -9,6 +9,7 @@ import cloudpickle
 import tblib.pickling_support
 
 from superbatch.errors import SuperbatchError
+from superbatch.redact import hide, hide_in
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,9 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Keep an exception, its causes, its notes and its traceback."""
-        text = "".join(traceback.format_exception(error))
+        """Keep an exception, its causes, its notes and its traceback; credentials in them are hidden."""
+        hide_in(error)
+        text = hide("".join(traceback.format_exception(error)))
         try:
             tblib.pickling_support.install(error)
             pickled = cloudpickle.dumps(error)

@@ -77,6 +77,7 @@ def main(connection_fd: int, token_fd: int, lock_fd: int) -> None:
         error.add_note("while a loader unpacked the source, its transform and its arrays")
         connection.send(("failure", None, Failure.of(error)))
         return
+    speaking = threading.Lock()  # one message at a time: samples may be on their way through a pipe
     jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
     cancelled: set[Job] = set()
     threading.Thread(target=_receive, args=(connection, jobs, cancelled), daemon=True).start()
@@ -84,23 +85,25 @@ def main(connection_fd: int, token_fd: int, lock_fd: int) -> None:
     try:
         filler = setup.feed.open()
         threading.Thread(
-            target=_watch, args=(setup.parent, filler, connection), daemon=True
+            target=_watch, args=(setup.parent, filler, connection, speaking), daemon=True
         ).start()
         gc.freeze()  # what has been imported stays: collections need not look at it again
         for job, filling in _started(jobs, cancelled, filler, setup.sender):
             if filling is None:
-                connection.send(("dropped", job))
+                with speaking:
+                    connection.send(("dropped", job))
                 continue
             filled = filling.finish()
             if setup.sender.announces:
-                connection.send(("data", job, filled.samples))
-                setup.sender.send(connection, job.slot, filled.samples)
+                with speaking:
+                    connection.send(("data", job, filled.samples))
+                    setup.sender.send(connection, job.slot, filled.samples)
             token = pickle.dumps(Token(setup.number, job, filled))
             with lock:
                 tokens.send_bytes(token)
         filler.close()
     except BaseException as error:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), speaking:
             connection.send(("failure", job, Failure.of(error)))
     finally:
         # Threads of Dask and of the stores may be busy for long; nothing here needs their end.
@@ -166,7 +169,7 @@ def _receive(
             os._exit(0)
 
 
-def _watch(parent: int, filler: Filler, connection: Connection) -> None:
+def _watch(parent: int, filler: Filler, connection: Connection, speaking: threading.Lock) -> None:
     """End with the training process even where somebody else inherited its end of the connection;
 
     and say so where something hangs: nobody else can.
@@ -174,7 +177,8 @@ def _watch(parent: int, filler: Filler, connection: Connection) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
         stuck = filler.stuck()
-        if stuck is not None:
+        # Where samples are being sent, the training process gets on with what it has.
+        if stuck is not None and speaking.acquire(timeout=_GRACE):
             with contextlib.suppress(OSError):
                 connection.send(("failure", None, Failure.of(stuck)))
             break

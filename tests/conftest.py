@@ -1,6 +1,11 @@
-"""Settings of the tests as a whole."""
+"""Settings of the tests as a whole, and the sums at their end."""
 
+from __future__ import annotations
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import tally
 
 # The same examples on every run. To look for new ones: pytest --hypothesis-profile=explore
 settings.register_profile(
@@ -12,3 +17,16 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("repeatable")
+
+# Where each test injects a fault.
+_FAULTS = ("tests/faults/", "tests/test_supervise.py", "tests/test_transport.py")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the sums of what was tried."""
+    passed = [r.nodeid for r in terminalreporter.getreports("passed") if r.when == "call"]
+    lines = tally.lines(sum(name.startswith(_FAULTS) for name in passed))
+    if lines:
+        terminalreporter.section("faults and bad inputs")
+        for line in lines:
+            terminalreporter.line(line)

@@ -395,7 +395,7 @@ def test_29_memory_does_not_grow(stored):
             (line,) = [line for line in lines if line.startswith("Private_Dirty")]
         return int(line.split()[1]) / 1024  # MB
 
-    count = int(os.environ.get("SUPERBATCH_SUPERBATCHES", 500))
+    count = 2000
     with sb.SuperbatchDataset(source, 64, replays=1) as dataset:
         batches = iter(dataset)
         seen = []
@@ -409,5 +409,5 @@ def test_29_memory_does_not_grow(stored):
     ours, theirs, descriptors = zip(*seen, strict=True)
     # Dask and the allocator fill their pools and logs in the first hundreds.
     assert ours[-1] - ours[0] < 2, ours
-    assert theirs[-1] - theirs[1] < 12, theirs
+    assert theirs[-1] - theirs[1] < 4, theirs
     assert descriptors[-1] <= descriptors[0] + 1

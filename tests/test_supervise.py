@@ -6,8 +6,11 @@ import itertools
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import deque
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -329,6 +332,67 @@ print(json.dumps(found), flush=True)
     assert len(found["memory"]) == 4
     nothing_is_left(found, 1)
     assert shared_memory(os.getpid()) == before
+
+
+@pytest.mark.parametrize("strategy", ["file_system", "file_descriptor"])
+def test_the_sharing_of_torch_does_not_matter(tmp_path, strategy):
+    before = set(os.listdir("/dev/shm"))
+    code = f"""
+import torch.multiprocessing as tm
+import numpy as np, xarray as xr, superbatch as sb
+from torch.utils.data import DataLoader
+tm.set_sharing_strategy({strategy!r})
+field = xr.DataArray(np.arange(600, dtype="int32").reshape(100, 6), dims=("time", "x"))
+source = sb.ArchiveSource({{"field": sb.Window(field, time=5)}}, samples=64)
+kept = []
+with sb.SuperbatchDataset(source, 8, batches_per_epoch=40) as dataset:
+    for batch in DataLoader(dataset, batch_size=None, num_workers=0):
+        kept.append(batch["field"].share_memory_())
+print(len(kept), all((b[:, 1:, 0] - b[:, :-1, 0] == 6).all() for b in kept))
+"""
+    process = script(tmp_path, code)
+    out, err = process.communicate(timeout=60)
+    assert (out, process.returncode, err) == ("40 True\n", 0, "")
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
+def test_two_users_at_the_same_time(tmp_path):
+    tmp_path.chmod(0o755)
+    can = subprocess.run(
+        [sys.executable, "-c", "import superbatch, tests.fields"],
+        user="nobody",
+        cwd=Path(__file__).parents[1],
+        env={"PATH": os.environ["PATH"], "HOME": "/tmp"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if can.returncode:
+        pytest.skip(f"the other user cannot read this checkout: {can.stderr.splitlines()[-1]}")
+    process, found, said = trainer(tmp_path)
+    code = """
+import numpy as np, xarray as xr, superbatch as sb
+field = xr.DataArray(np.arange(600, dtype="int32").reshape(100, 6), dims=("time", "x"))
+source = sb.ArchiveSource({"field": sb.Window(field, time=5)}, samples=64)
+with sb.SuperbatchDataset(source, 8, batches_per_epoch=20, timeout=60) as dataset:
+    print(sum((b["field"][:, 1:, 0] - b["field"][:, :-1, 0] == 6).all().item() for b in dataset))
+"""
+    other = subprocess.run(
+        [sys.executable, "-c", code],
+        user="nobody",
+        cwd=Path(__file__).parents[1],
+        env={"PATH": os.environ["PATH"], "HOME": "/tmp"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (other.stdout, other.returncode) == ("20\n", 0), other.stderr
+    assert next(said) == "going on"
+    process.kill()
+    process.wait(5)
+    nothing_is_left(found)
+    process.communicate()
 
 
 def test_corners_prove_themselves():

@@ -20,6 +20,7 @@ from superbatch.archive.read_values import DaskReader, NumpyReader, XarrayReader
 from superbatch.archive.read_view import Box, NotPlain, View
 from superbatch.archive.read_xarray import Unwrapped, sources, unwrap
 from superbatch.archive.read_zarr import ZarrReader, refuse_dtype, refuse_unreadable
+from superbatch.redact import hide_in
 
 __all__ = ["Array", "as_array", "configure"]
 
@@ -110,7 +111,11 @@ class Array:
                 f"{self.raw_dtype}, not of shape {out.shape} and type {out.dtype}"
             )
         if out.size:
-            self._reader.read(tuple(box), out)
+            try:
+                self._reader.read(tuple(box), out)
+            except Exception as error:
+                hide_in(error)
+                raise
         return out
 
     def decode(self, raw: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dask.utils import key_split
 from distributed import Client, Future, as_completed
 
 from superbatch.archive import graph as gr
@@ -183,6 +184,8 @@ class Filling:
         # While the one before was not finished, the threads worked on that one.
         filled.load_seconds = filled.ended - max(filled.began, filler.finished)
         filler.finished = filled.ended
+        # Dask remembers the prefix of every key that it has seen, 100,000 of them: some 4 kB a superbatch.
+        key_split.cache_clear()
         return filled
 
     def _make(self) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import superbatch as sb
 from superbatch.errors import ArgumentError
 from superbatch.source import Settings
+from tests import tally
 
 PACKAGE = str(Path(sb.__file__).parent)
 HINTS = (
@@ -329,8 +330,11 @@ junk = st.one_of(
 def works_or_says_why(make: Callable[[], Any]) -> Any:
     """What ``make`` returns, or None where it refused in one sentence of ours."""
     try:
-        return make()
+        made = make()
+        tally.inputs["worked"] += 1
+        return made
     except (ValueError, TypeError, sb.SuperbatchError) as error:
+        tally.inputs["refused"] += 1
         last = traceback.extract_tb(error.__traceback__)[-1]
         if not last.filename.startswith(PACKAGE):
             raise AssertionError(f"a library's {error!r} at {last}") from error
@@ -368,6 +372,37 @@ def test_any_window_works_or_says_why_not(extents, data) -> None:
     made = works_or_says_why(lambda: source(windows_of(extents, data), samples=4, sequences=2))
     if made is not None:
         assert len(bind(made, batch_size=2).plan.superbatch(0, 1).starts) == 4
+
+
+FORECASTS = [
+    xr.DataArray(
+        np.zeros((6, 5, 12)),
+        {
+            "init": np.datetime64("2020-01-01", "ns") + np.arange(6) * np.timedelta64(3, "h"),
+            "step": steps,
+        },
+        ("init", "step", "y"),
+    )
+    for steps in (np.arange(5), np.arange(5) * np.timedelta64(1, "h"), [0, 1, 3, 2, 4], list("abcde"))
+]
+
+
+@settings(max_examples=400)
+@given(
+    st.dictionaries(
+        st.sampled_from(["init_time", "step", "time", "delay", "past", "max_age", "y", "z"]),
+        junk,
+        max_size=2,
+    ),
+    st.sampled_from([*FORECASTS, FIELD, None]),
+)
+def test_any_forecast_works_or_says_why_not(extents, data) -> None:
+    given_ = {"init_time": "init", "step": "step", "time": slice("0h", "1h"), "y": 2, **extents}
+    made = works_or_says_why(
+        lambda: source({"field": WINDOWS["field"], "nwp": sb.Forecast(data, **given_)})
+    )
+    if made is not None:
+        works_or_says_why(lambda: bind(made))
 
 
 SOURCE = (

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests import tally
 from tests.soak import run
 
 
 @pytest.mark.timeout(900)  # two minutes alone, more on a busy machine
-def test_random_faults_are_survived(tmp_path, capsys):
+def test_random_faults_are_survived(tmp_path):
     faults = run(tmp_path, seconds=0, seed=0, at_least=200)
-    with capsys.disabled():
-        print(f"\nfaults tried and survived: {faults.total()}")
-        for name, count in sorted(faults.items()):
-            print(f"{count:6}  {name}")
+    tally.faults.update(faults)
     assert faults.total() >= 200
     assert len(faults) >= 8
