@@ -167,7 +167,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
         self._receiver = transport_.make(
             transport, Layout(self._feed.fields, self._feed.samples), loaders + 1
         )
-        self._meter = Meter()
+        self._meter = Meter(loaders * threads)
         self._serving = Serving(
             self._feed,
             self._receiver,

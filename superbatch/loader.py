@@ -88,12 +88,13 @@ def main(connection_fd: int, token_fd: int, lock_fd: int) -> None:
             target=_watch, args=(setup.parent, filler, connection, speaking), daemon=True
         ).start()
         gc.freeze()  # what has been imported stays: collections need not look at it again
-        for job, filling in _started(jobs, cancelled, filler, setup.sender):
+        for job, filling, idle in _started(jobs, cancelled, filler, setup.sender):
             if filling is None:
                 with speaking:
                     connection.send(("dropped", job))
                 continue
             filled = filling.finish()
+            filled.loader, filled.superbatch, filled.idle_seconds = setup.number, job.index, idle
             if setup.sender.announces:
                 with speaking:
                     connection.send(("data", job, filled.samples))
@@ -114,29 +115,32 @@ def main(connection_fd: int, token_fd: int, lock_fd: int) -> None:
 
 def _started(
     jobs: queue.SimpleQueue[Job | None], cancelled: set[Job], filler: Filler, sender: Sender
-) -> Iterator[tuple[Job, Filling | None]]:
-    """Jobs in order, each with its filling, or None where it was cancelled.
+) -> Iterator[tuple[Job, Filling | None, float]]:
+    """Jobs in order, each with its filling, or None where it was cancelled; and seconds waited for it.
 
     The next job is started while one is being finished, so that no thread idles at the end of
     a superbatch, unless all share one slot.
     """
     views = sender.open()
     ahead = threading.Semaphore(1 if sender.announces else 2)
-    started: queue.SimpleQueue[tuple[Job, Filling | None] | BaseException | None]
+    started: queue.SimpleQueue[tuple[Job, Filling | None, float] | BaseException | None]
     started = queue.SimpleQueue()
 
     def start() -> None:
         try:
             while True:
                 ahead.acquire()
+                began = time.monotonic()
                 job = jobs.get()
+                idle = time.monotonic() - began
                 if job is None:
                     break
                 if job in cancelled:
                     cancelled.discard(job)
-                    started.put((job, None))
+                    started.put((job, None, idle))
                 else:
-                    started.put((job, filler.start(job.epoch, job.index, views[job.slot])))
+                    filling = filler.start(job.epoch, job.index, views[job.slot])
+                    started.put((job, filling, idle))
             started.put(None)
         except BaseException as error:
             started.put(error)

@@ -71,7 +71,13 @@ class Filled:
         The whole superbatch (from its start, or from the end of the one before where that came later),
         its plan, and building and submitting its graph.
     read_seconds, cut_seconds : float
-        Time spent in ``load`` and in ``sample`` tasks, summed over threads.
+        Time spent on reading and on cutting samples, summed over threads.
+    fetch_seconds : float
+        Of ``read_seconds``: waiting for bytes, before they are decoded; 0 where that is not known apart.
+    idle_seconds : float
+        Time that the loader waited for a free slot before it began.
+    loader, superbatch : int
+        Who made it, and its number in its epoch.
     decoded_bytes : int
         Bytes that had to be decompressed.
     sequences : int
@@ -104,6 +110,10 @@ class Filled:
     graph_seconds: float = 0.0
     read_seconds: float = 0.0
     cut_seconds: float = 0.0
+    fetch_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    loader: int = 0
+    superbatch: int = 0
     decoded_bytes: int = 0
     sequences: int = 0
     loaded: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
@@ -11,6 +12,7 @@ from superbatch.source import Filled
 
 # Events of the time line that are kept; older ones are dropped.
 _EVENTS = 20_000
+_LOADS = 2_000
 # Chunks that could not be read are named up to this many.
 _NAMED = 100
 
@@ -53,13 +55,23 @@ class Stats:
         What could not be read and why, the first 100.
     read_seconds : float
         Sum over threads: reading and decompressing.
+    fetch_seconds : float
+        Of ``read_seconds``: waiting for bytes; 0 where that is not known apart from decoding.
+    idle_seconds : float
+        Sum over loaders: waiting for a free slot.
     restarts : int
         Loaders that were replaced.
+    threads : int
+        Of all loaders together.
     source : dict of str to float
         What the source counts beside this, such as gaps in a stream; summed over superbatches.
     timeline : list of (kind, begin, end)
         What happened when, in seconds since the first ``iter()``; ``kind`` is ``"load"``, ``"serve"``
         or ``"stall"``.
+    loads : list of Filled
+        What loaders said about the latest superbatches.
+    began : float
+        ``time.monotonic()`` of the first ``iter()``.
     """
 
     iterations: int = 0
@@ -84,10 +96,15 @@ class Stats:
     unread: int = 0
     read_retries: int = 0
     read_seconds: float = 0.0
+    fetch_seconds: float = 0.0
+    idle_seconds: float = 0.0
     restarts: int = 0
+    threads: int = 1
     bad_chunks: list[str] = field(default_factory=list, repr=False)
     source: dict[str, float] = field(default_factory=dict)
     timeline: list[tuple[str, float, float]] = field(default_factory=list, repr=False)
+    loads: list[Filled] = field(default_factory=list, repr=False)
+    began: float = field(default=0.0, repr=False)
 
     @property
     def stall_fraction(self) -> float:
@@ -113,20 +130,45 @@ class Stats:
 
     def as_dict(self) -> dict[str, float]:
         """All numbers, for TensorBoard, W&B or ``self.log``; the time line is left out."""
-        numbers: dict[str, Any] = asdict(self)
-        for name in ("timeline", "bad_chunks"):
+        numbers: dict[str, Any] = asdict(replace(self, loads=[]))
+        for name in ("timeline", "bad_chunks", "loads", "began"):
             numbers.pop(name)
         numbers |= {f"source_{name}": value for name, value in numbers.pop("source").items()}
         for name in ("stall_fraction", "fresh_per_second", "iterations_per_second", "replay_ratio"):
             numbers[name] = getattr(self, name)
         return numbers
 
+    def explain(self) -> str:
+        """One sentence: whether the loop waits, for which stage of loading, and what would help."""
+        from superbatch.bottleneck import explain
+
+        return explain(self)
+
+    def write_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the time line as a Chrome trace, a JSON that ``chrome://tracing`` and Perfetto open."""
+        from superbatch.timeline import write_trace
+
+        write_trace(self, path)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw the time line as a PNG."""
+        from superbatch.timeline import plot
+
+        plot(self, path)
+
 
 class Meter:
-    """Keeps the counts of a dataset up to date."""
+    """Keeps the counts of a dataset up to date.
 
-    def __init__(self) -> None:
-        self._stats = Stats()
+    Parameters
+    ----------
+    threads : int
+        Of all loaders together.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        self._stats = Stats(threads=threads)
+        self._loads: deque[Filled] = deque(maxlen=_LOADS)
         self._events: deque[tuple[str, float, float]] = deque(maxlen=_EVENTS)
         self._zero: float | None = None
         self._entered = 0.0
@@ -166,6 +208,9 @@ class Meter:
         stats.unread += filled.unread
         stats.read_retries += filled.read_retries
         stats.read_seconds += filled.read_seconds
+        stats.fetch_seconds += filled.fetch_seconds
+        stats.idle_seconds += filled.idle_seconds
+        self._loads.append(filled)
         stats.bad_chunks += [b for b in filled.bad if b not in stats.bad_chunks]
         del stats.bad_chunks[_NAMED:]
         for name, value in filled.extra.items():
@@ -199,6 +244,8 @@ class Meter:
             timeline=list(self._events),
             bad_chunks=list(self._stats.bad_chunks),
             source=dict(self._stats.source),
+            loads=list(self._loads),
+            began=self._zero or 0.0,
         )
 
     def _event(self, kind: str, begin: float, end: float) -> None:

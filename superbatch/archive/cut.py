@@ -38,8 +38,8 @@ class Report:
         What could not be read, and why.
     retries : int
         Reads that were tried again.
-    seconds, read_seconds : float
-        Time spent on cutting, and on reading the blocks.
+    seconds, read_seconds, fetch_seconds : float
+        Time spent on cutting, on reading the blocks, and of that on waiting for bytes.
     windows, rows :
         The samples and their rows, where they have to travel.
     """
@@ -50,6 +50,7 @@ class Report:
     retries: int = 0
     seconds: float = 0.0
     read_seconds: float = 0.0
+    fetch_seconds: float = 0.0
     windows: Mapping[str, npt.NDArray[Any]] | None = None
     rows: Ints | None = None
 
@@ -147,6 +148,7 @@ class Cutter:
             if tell:
                 report.retries += block.retries
                 report.read_seconds += block.seconds
+                report.fetch_seconds += block.fetch_seconds
                 report.bad += [f"{spell(box)}: {reason}" for box, reason in block.bad]
         if noise is None:
             noise = np.zeros((len(starts), 2))

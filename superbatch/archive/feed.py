@@ -93,8 +93,10 @@ class ArchiveFeed:
             "windows": plan.total,
             "drawn_from": plan.digest(),
             "seed": plan.seed,
-            "rank": plan.rank,
             "world_size": plan.world_size,
+            # Ranks stand at the same place: what one has saved goes for all, as a checkpoint of rank 0 does.
+            # Where samples are left out, each rank's superbatches have lengths of their own.
+            **({"rank": plan.rank} if self.drops else {}),
         }
 
     def resume(self, index: int, state: State) -> None:

@@ -213,6 +213,7 @@ class Filling:
                 raise report.error()
             filled.cut_seconds += report.seconds
             filled.read_seconds += report.read_seconds
+            filled.fetch_seconds += report.fetch_seconds
             filled.read_retries += report.retries
             filled.rejected += len(report.rejected)
             filled.unread += len(report.unread)

@@ -25,6 +25,7 @@ from superbatch.archive.buffers import Buffers
 from superbatch.archive.cut import Cutter, Report
 from superbatch.archive.patience import Loaded
 from superbatch.archive.plan import SuperbatchPlan
+from superbatch.archive.read_bytes import fetching
 from superbatch.failure import Failure
 
 Ints = npt.NDArray[np.int64]
@@ -86,6 +87,7 @@ def load(reading: Reading, cutter: Cutter | None, *sources: Loaded | Failure) ->
     """
     try:
         began = time.monotonic()
+        fetched = fetching.seconds
         used = cutter or cutters[reading.name]
         stored, box = used.arrays[reading.array], reading.box
         loaded = Loaded(buffers.empty(bx.shape(box), stored.raw_dtype))
@@ -102,6 +104,7 @@ def load(reading: Reading, cutter: Cutter | None, *sources: Loaded | Failure) ->
         for part in bx.remainder(box, covered):
             patience.read(stored, part, block, box, used.patience, loaded)
         loaded.seconds = time.monotonic() - began
+        loaded.fetch_seconds = fetching.seconds - fetched
         return loaded
     except Exception as error:
         return Failure.of(error)

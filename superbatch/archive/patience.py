@@ -63,14 +63,15 @@ class Loaded:
         Parts that could not be read, and why; what ``data`` holds there means nothing.
     retries : int
         Reads that were tried again.
-    seconds : float
-        Time that reading took.
+    seconds, fetch_seconds : float
+        Time that reading took, and the part of it that bytes were waited for.
     """
 
     data: npt.NDArray[Any]
     bad: list[tuple[Box, str]] = field(default_factory=list)
     retries: int = 0
     seconds: float = 0.0
+    fetch_seconds: float = 0.0
 
 
 class Reads:

@@ -27,6 +27,15 @@ _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _own = threading.local()
 
 
+class Fetching(threading.local):
+    """How long this thread has waited for bytes, in seconds."""
+
+    seconds = 0.0
+
+
+fetching = Fetching()
+
+
 def scratch(purpose: str, size: int) -> Bytes:
     """Memory of this thread, `size` bytes of it, that keeps its pages from use to use."""
     kept: Bytes | None = getattr(_own, purpose, None)

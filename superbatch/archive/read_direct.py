@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -13,7 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from superbatch.archive.decode import Bytes, Layout, Shard, layout
-from superbatch.archive.read_bytes import Fetcher, Request, StoreBytes, fetcher, scratch
+from superbatch.archive.read_bytes import Fetcher, Request, StoreBytes, fetcher, fetching, scratch
 
 # Most bytes, as they are when decoded, of the requests to a remote store that wait at a time.
 AHEAD_BYTES = 256 << 20
@@ -163,11 +164,13 @@ class Direct:
         fitting = AHEAD_BYTES // (values * self._layout.dtype.itemsize)
         found = self._source.fetch(requests, max(1, min(limit, fitting)))
         for key, _ in requests:
+            began = time.monotonic()
             try:
                 data = next(found)
             except Exception as error:
                 error.add_note(f"in chunk {key}")
                 raise
+            fetching.seconds += time.monotonic() - began
             yield key, data
 
     def _place(self, key: str, data: Bytes, block: Block, into: np.ndarray[Any, Any]) -> None:

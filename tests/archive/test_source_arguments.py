@@ -383,7 +383,12 @@ FORECASTS = [
         },
         ("init", "step", "y"),
     )
-    for steps in (np.arange(5), np.arange(5) * np.timedelta64(1, "h"), [0, 1, 3, 2, 4], list("abcde"))
+    for steps in (
+        np.arange(5),
+        np.arange(5) * np.timedelta64(1, "h"),
+        [0, 1, 3, 2, 4],
+        list("abcde"),
+    )
 ]
 
 

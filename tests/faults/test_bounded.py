@@ -19,7 +19,9 @@ def private(pid: int) -> int:
     return sum(found) * 1024
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's smaps_rollup")
+@pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's smaps_rollup"
+)
 @pytest.mark.parametrize(("turnover", "loaders"), [(1.0, 1), (0.5, 1), (1.0, 2)])
 def test_loaders_and_slots_stay_within_memory(tmp_path, turnover, loaders) -> None:
     whole = np.random.default_rng(0).integers(0, 1000, (720, 352, 274)).astype("i2")

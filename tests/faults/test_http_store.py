@@ -104,15 +104,19 @@ def test_a_read_that_hangs_is_reported_between_superbatches_through_a_pipe(serve
         read_timeout=1.0,
     )
     served = []
+
+    def loop(dataset):
+        for batch in dataset:
+            served.extend(corners(batch["field"], WHOLE).tolist())
+            if server.asked:
+                server.ended.wait(2.0)  # longer than the read may take
+
     with (
         sb.SuperbatchDataset(
             source, 4, replays=1, timeout=60, transport="pipe", shuffle=False
         ) as dataset,
         pytest.raises(Exception, match=r"hangs|[Tt]ime"),
     ):
-        for batch in dataset:
-            served += corners(batch["field"], WHOLE).tolist()
-            if server.asked and not server.ended.is_set():
-                server.ended.wait(2.0)  # longer than the read may take
+        loop(dataset)
     assert served
     assert len(served) == len(set(map(tuple, served)))
