@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted(p for p in (ROOT / "docs").glob("*.md") if "```python" in p.read_text("utf-8"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 END = "-- end of block --"
 
@@ -30,7 +30,9 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def test_there_are_pages() -> None:
-    assert {"reproducibility.md", "sampling.md"} <= {page.name for page in PAGES}
+    assert {"concepts.md", "faults.md", "reproducibility.md", "sampling.md", "tuning.md"} <= {
+        page.name for page in PAGES
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -1,0 +1,1 @@
+"""Samples out of Zarr archives."""
