@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -231,6 +232,19 @@ def test_nothing_is_left_when_the_training_process_is_interrupted(tmp_path):
     assert process.returncode == -signal.SIGINT
     assert err.rstrip().endswith("KeyboardInterrupt")
     assert err.count("Traceback") == 1  # that of the loop, and none of a loader
+
+
+def test_ctrl_c_twice_ends_at_once(tmp_path):
+    process, found, said = trainer(tmp_path, loaders=2)
+    next(said)
+    began = time.monotonic()
+    for _ in range(2):  # the second comes while the first is being answered, or before
+        for pid in [process.pid, *found["loaders"]]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+    process.communicate(timeout=10)
+    assert time.monotonic() - began < 5
+    nothing_is_left(found)
 
 
 def test_ctrl_c_while_the_loop_waits_for_a_superbatch_ends_it(tmp_path):
