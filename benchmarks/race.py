@@ -40,7 +40,7 @@ class Settings:
     """
 
     repeat: int = 5
-    seconds: float = 2.0
+    seconds: float = 1.25
     stall_seconds: float = 60.0
     quick: bool = False
     with_peers: bool = False

@@ -27,6 +27,9 @@ from superbatch.lock import FileLock
 from superbatch.source import Feed, Filled, Filler, Filling
 from superbatch.transport import Sender
 
+# Loaders keep all cores busy. At equal priority a loop that wakes up for its next batch waits for a core, 10 ms
+# for one batch in ten on two cores; at 5 less, 0.07 ms (benchmarks/NOTES.md).
+NICE = 5
 # How long a loader may take to end on its own once it was asked to.
 _GRACE = 0.3
 
@@ -67,6 +70,7 @@ class Token:
 def main(connection_fd: int, token_fd: int, lock_fd: int) -> None:
     """Run a loader until the training process closes the connection, or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides what Ctrl-C stops
+    os.nice(NICE)
     connection = Connection(connection_fd)
     tokens, lock = Connection(token_fd, readable=False), FileLock(lock_fd)
     try:

@@ -10,8 +10,7 @@ from superbatch.errors import ArgumentError
 PROCESS_BYTES = 200 << 20
 # With memory=: no more sequences than this: a superbatch that takes minutes to load helps nobody.
 MOST_SEQUENCES = 256
-# Sequences in memory beyond those that threads are loading: they wait to be cut, or their memory to be
-# used again.
+# Sequences of the next superbatch that threads have begun to load, or whose memory waits to be used again.
 _WAITING = 2
 
 
@@ -42,16 +41,18 @@ class Budget:
         Returns
         -------
         dict
-            ``slots``: one for each loader and one that is served; ``sequences``: what is loaded at a time;
+            ``slots``: one for each loader and one that is served; ``sequences``: the most that is loaded at a time;
             ``processes``: the loaders themselves; ``total``.
         """
-        loaded = self.threads + _WAITING
+        # Neighbours share chunks, and wait for each other: where a superbatch draws from most of the
+        # archive, all of its sequences are in memory at once.
+        loaded = sequences + self.threads + _WAITING
         if self.kept:
             # Those of the next superbatch are loaded before the last ones are let go.
             loaded += sequences
         parts = {
             "slots": (self.loaders + 1) * samples * self.sample_bytes,
-            "sequences": self.loaders * min(loaded, sequences * 2) * self.sequence_bytes,
+            "sequences": self.loaders * loaded * self.sequence_bytes,
             "processes": self.loaders * PROCESS_BYTES,
         }
         return {**parts, "total": sum(parts.values())}

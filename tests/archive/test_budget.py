@@ -38,4 +38,4 @@ def test_the_parts_add_up() -> None:
     assert parts["total"] == parts["slots"] + parts["sequences"] + parts["processes"]
     # Those that are kept are all in memory.
     kept = Budget(1000, 5000, kept=True, loaders=2, threads=3).bytes(64, 32)
-    assert kept["sequences"] >= 2 * 32 * 5000 > parts["sequences"]
+    assert kept["sequences"] >= 2 * 2 * 32 * 5000 > parts["sequences"]
