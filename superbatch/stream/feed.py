@@ -38,7 +38,7 @@ class StreamFeed:
     index: int = -1  # the superbatch that `state` is of
     state: State | None = None
 
-    drops = True
+    drops = False
     continues = True
 
     @property

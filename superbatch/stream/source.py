@@ -87,7 +87,7 @@ class StreamSource:
         check_count("expect", expect, 1)
         if largest is not None:
             check_count("largest", largest, 1)
-        self.address = address
+        self.address = getattr(address, "address", address)
         self.producers = list(producers) if names else producers
         self.buffer, self.latest, self.expect = buffer, bool(latest), int(expect)
         self.largest, self.timeout, self.silence = largest, float(timeout), float(silence)
