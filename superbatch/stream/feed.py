@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from superbatch.errors import SuperbatchError
 from superbatch.source import Fields, Filled, Late, Settings, Slot, State
+from superbatch.stream.entry import Reader
 from superbatch.stream.fetching import Fetcher, Shape
 from superbatch.stream.fill_reservoir import ReservoirMaker
 from superbatch.stream.fill_rounds import RoundMaker
@@ -27,6 +28,7 @@ class StreamFeed:
     """A ``StreamSource`` bound to one dataset."""
 
     address: Any
+    connect: Callable[..., Reader]
     producers: str | Sequence[str]
     buffer: Rounds | Reservoir
     latest: bool
@@ -124,9 +126,7 @@ class StreamFiller:
     """Makes superbatches, one after the other."""
 
     def __init__(self, feed: StreamFeed) -> None:
-        from superbatch.stream.reader import Reader
-
-        self._reader = Reader(feed.address, timeout=feed.timeout)
+        self._reader = feed.connect(feed.address, timeout=feed.timeout)
         self._index, self._state = feed.index, feed.state
         following = Following(
             self._reader,

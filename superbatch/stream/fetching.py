@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 
 from superbatch.errors import SuperbatchError
 from superbatch.source import Fields
+from superbatch.stream.entry import Entry, Reader
 
-if TYPE_CHECKING:
-    from superbatch.stream.reader import Entry, Reader
 
 Name = list[Any]
 """Of a batch, as plain data: producer, run, number, samples, time."""
@@ -121,8 +120,6 @@ class Fetcher:
 
     def entry(self, named: Name) -> Entry:
         """A batch that was named, as it would be announced."""
-        from superbatch.stream.reader import Entry
-
         producer, run, number, samples, put = named
         return Entry(
             producer=producer,

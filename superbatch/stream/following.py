@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from superbatch.errors import SuperbatchError
+from superbatch.stream.entry import Entry, Reader
 
-if TYPE_CHECKING:
-    from superbatch.stream.reader import Entry, Reader
 
 # How often a wait looks up, to see who is silent.
 _LOOK_UP = 1.0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from superbatch.arguments import check_count, check_seconds
 from superbatch.errors import ArgumentError, SuperbatchError, shown
 from superbatch.source import Settings
+from superbatch.stream.entry import Reader
 from superbatch.stream.feed import StreamFeed
 from superbatch.stream.fetching import Shape
 from superbatch.stream.following import Following
@@ -37,6 +39,8 @@ class StreamSource:
         Seconds that a batch is waited for, the first one included.
     silence : float
         Seconds without a sign of life after which a producer counts as dead.
+    connect : callable, optional
+        ``connect(address, timeout=...)`` returns what batches are read with, for what other clients have put.
 
     Examples
     --------
@@ -63,6 +67,7 @@ class StreamSource:
         largest: int | None = None,
         timeout: float = 60.0,
         silence: float = 30.0,
+        connect: Callable[..., Reader] | None = None,
     ) -> None:
         check_seconds("timeout", timeout)
         check_seconds("silence", silence)
@@ -91,6 +96,7 @@ class StreamSource:
         self.producers = list(producers) if names else producers
         self.buffer, self.latest, self.expect = buffer, bool(latest), int(expect)
         self.largest, self.timeout, self.silence = largest, float(timeout), float(silence)
+        self.connect = connect
 
     def bind(self, settings: Settings) -> StreamFeed:
         """Connect, and wait for the first batch, which says what batches look like.
@@ -103,9 +109,11 @@ class StreamSource:
             No server, or no batch within ``timeout``.
         """
         self._check(settings)
-        from superbatch.stream.reader import Reader
+        connect = self.connect
+        if connect is None:
+            from superbatch.stream.reader import Reader as connect
 
-        with Reader(self.address, timeout=self.timeout) as reader:
+        with contextlib.closing(connect(self.address, timeout=self.timeout)) as reader:
             following = Following(
                 reader, self.producers, expect=1, timeout=self.timeout, silence=self.silence
             )
@@ -121,6 +129,7 @@ class StreamSource:
             )
         return StreamFeed(
             address=self.address,
+            connect=connect,
             producers=self.producers,
             buffer=self.buffer,
             latest=self.latest,

@@ -1,0 +1,297 @@
+"""A dataset on streams: what is served is what was put, each once, whole. A real server, real processes."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import signal
+
+import pytest
+
+import superbatch as sb
+from superbatch.stream import Reservoir, Rounds, StreamSource
+from tests.processes import script
+from tests.stream.plain import Reader, identify, producer, put, put_all, client, key, running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("server")) as one:
+        yield one
+
+
+@pytest.fixture
+def address(server):
+    with client(server.address) as c:
+        c.flushall()
+    return server.address
+
+
+def train_on(address, buffer=None, batch_size=None, *, source=None, **options):
+    source = {"producers": "sim*", "timeout": 20, "connect": Reader} | (source or {})
+    options = {"replays": 1, "timeout": 40} | options
+    return sb.SuperbatchDataset(StreamSource(address, buffer=buffer, **source), batch_size, **options)
+
+
+def flat(batches):
+    return list(itertools.chain.from_iterable(map(identify, batches)))
+
+
+def wait_for(*processes):
+    for process in processes:
+        assert process.wait(30) == 0
+
+
+def test_rounds_serve_running_producers_in_order_each_batch_once(address):
+    running_ = [producer(address, f"sim{n}", 10, pause=0.005) for n in range(2)]
+    with train_on(address, Rounds(4), shuffle=False, source={"expect": 2}) as dataset:
+        batches = [identify(batch) for batch in dataset]
+        stats = dataset.stats()
+    wait_for(*running_)
+    for n in range(2):
+        mine = [b for b in batches if b[0][0] == n]
+        assert mine == [[(n, 0, number, s) for s in range(4)] for number in range(10)]
+    assert len(batches) == 20
+    assert stats.source["rounds"] == 5
+    assert stats.source["batches"] == 20
+    assert not any(stats.source[name] for name in ("gaps", "torn", "evicted", "skipped"))
+    assert 0 < stats.staleness < 20
+
+
+def test_rounds_are_trained_on_several_epochs_and_batches_stay_whole(address):
+    put_all(address, ["sim0"], 7)
+    with train_on(address, Rounds(3), replays=3) as dataset:
+        batches = [identify(batch) for batch in dataset]
+    orders = []
+    at = 0
+    for first, count in ((0, 3), (3, 3), (6, 1)):
+        for _ in range(3):
+            numbers = [batch[0][2] for batch in batches[at : at + count]]
+            assert sorted(numbers) == list(range(first, first + count))
+            orders.append(numbers)
+            at += count
+    assert at == len(batches)
+    assert orders != [sorted(numbers) for numbers in orders]
+    assert all([s for *_, s in batch] == [0, 1, 2, 3] for batch in batches)
+
+
+def test_a_number_cuts_batches_anew(address):
+    put_ = put_all(address, ["sim0", "sim1"], 5)
+    with train_on(address, Rounds(4), 6) as dataset:
+        batches = [identify(batch) for batch in dataset]
+    assert [len(b) for b in batches] == [6, 6, 4, 6, 6, 4, 6, 2]
+    assert sorted(sum(batches, [])) == sorted(put_)
+    assert any(len({row[:3] for row in b}) > 2 for b in batches)  # shuffled over the round
+
+
+def test_epochs_are_cut_out_of_the_stream(address):
+    put_ = put_all(address, ["sim0"], 10)
+    with train_on(address, Rounds(4), shuffle=False, batches_per_epoch=3) as dataset:
+        epochs = [flat(dataset) for _ in range(5)]
+    assert [len(e) for e in epochs] == [12, 12, 12, 4, 0]
+    assert sum(epochs, []) == put_
+
+
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_a_reservoir_serves_every_sample_and_waits_for_nothing_at_the_end(address, batch_size):
+    running_ = [producer(address, f"sim{n}", 15, bounded=3) for n in range(2)]
+    buffer = Reservoir(24, watermark=12, ratio=3)
+    with train_on(address, buffer, batch_size, source={"expect": 2}) as dataset:
+        counts = collections.Counter(flat(dataset))
+    wait_for(*running_)
+    assert counts.keys() == {(n, 0, b, s) for n in range(2) for b in range(15) for s in range(4)}
+    # Three a sample, and once more what is held at the end.
+    assert sum(counts.values()) <= 3 * 120 + 24 + 24
+
+
+def test_a_range_of_replays_trains_until_the_next_round_is_there(address):
+    with client(address) as c:
+        put(c, "sim0", 0, 0, 4)
+        with train_on(address, Rounds(1), replays=(1, 1000)) as dataset:
+            batches = iter(dataset)
+            seen = [identify(next(batches))[0][2] for _ in range(20)]
+            assert seen == [0] * 20
+            put(c, "sim0", 0, 1, 4)
+            put(c, "sim0", 0, 2, 4, last=True)
+            after = [identify(b)[0][2] for b in batches]
+    assert set(after) <= {0, 1}
+    assert after[-1] == 1
+
+
+def test_latest_passes_over_the_old(address):
+    with client(address) as c:
+        for number in range(5):
+            put(c, "sim0", 0, number, 4)
+        with train_on(address, source={"latest": True}) as dataset:
+            batches = iter(dataset)
+            assert identify(next(batches))[0][2] == 4
+            for number in (5, 6):
+                put(c, "sim0", 0, number, 4)
+            put(c, "sim0", 0, 7, 0, last=True)
+            rest = [identify(b)[0][2] for b in batches]
+            assert rest in ([6], [5, 6])
+            assert dataset.stats().source["skipped"] == 6 - len(rest)
+
+
+def test_what_is_gone_is_skipped_and_counted(address):
+    with client(address) as c:
+        for number in (0, 1, 4, 5, 6):
+            put(c, "sim0", 0, number, 4)
+        c.delete(key("sim0", "0", 5))
+        put(c, "sim0", 0, 7, 0, last=True)
+    with train_on(address, Rounds(2), shuffle=False) as dataset:
+        assert [identify(b)[0][2] for b in dataset] == [0, 1, 4, 6]
+        source = dataset.stats().source
+    assert (source["gaps"], source["evicted"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "batch_size", "replays"),
+    [(Rounds(4), None, 2), (Rounds(4), 3, 2), (Reservoir(24, 12, ratio=2), 3, 1)],
+    ids=["rounds", "rounds cut anew", "reservoir"],
+)
+def test_a_trainer_that_is_started_anew_goes_on_where_its_state_says(
+    address, buffer, batch_size, replays
+):
+    put_all(address, ["sim0", "sim1"], 9)
+    with train_on(address, buffer, batch_size, replays=replays) as dataset:
+        expected = [identify(b) for b in dataset]
+    for served in (0, 1, 9, 13, len(expected)):
+        with train_on(address, buffer, batch_size, replays=replays) as dataset:
+            batches = iter(dataset)
+            first = [identify(next(batches)) for _ in range(served)]
+            state = dataset.state_dict()
+        with train_on(address, buffer, batch_size, replays=replays) as dataset:
+            dataset.load_state_dict(state)
+            assert first + [identify(b) for b in dataset] == expected, served
+
+
+def test_a_killed_loader_is_replaced_and_nothing_is_served_twice(address):
+    put_ = put_all(address, ["sim0"], 12)
+    with train_on(address, Rounds(3), shuffle=False, restarts=1) as dataset:
+        batches = iter(dataset)
+        served = [*identify(next(batches)), *identify(next(batches))]
+        os.kill(dataset._loaders.pids[0], signal.SIGKILL)
+        served += flat(batches)
+        assert dataset.stats().restarts == 1
+    assert served == put_
+
+
+def test_a_killed_producer_goes_on_with_its_numbers_or_in_a_new_run(address):
+    first = producer(address, "sim0", 1000, pause=0.01)
+    with train_on(address, Rounds(2), shuffle=False) as dataset:
+        batches = iter(dataset)
+        served = flat(next(batches) for _ in range(4))
+        first.kill()
+        first.wait()
+        with client(address) as c:
+            put_ = sorted(int(k.rpartition(b".")[2]) for k in c.keys("v.sim0.0.*"))
+        again = producer(address, "sim0", 20 + len(put_), begin=len(put_), close=False)
+        wait_for(again)
+        new = producer(address, "sim0", 5, run=1)
+        served += flat(batches)
+        wait_for(new)
+    runs = [(0, n) for n in range(20 + len(put_))] + [(1, n) for n in range(5)]
+    assert served == [(0, run, n, s) for run, n in runs for s in range(4)]
+
+
+def test_a_server_that_is_away_for_a_while_is_waited_for(tmp_path):
+    with running(tmp_path) as one:
+        with client(one.address) as c:
+            for number in range(4):
+                put(c, "sim0", 0, number, 4)
+        with train_on(one.address, Rounds(2), shuffle=False) as dataset:
+            batches = iter(dataset)
+            served = flat(next(batches) for _ in range(3))
+            one.stop()
+            one.start()
+            with client(one.address) as c:
+                c.client_kill_filter(_type="normal", skipme=True)  # connections are cut as well
+                for number in range(4, 8):
+                    put(c, "sim0", 0, number, 4)
+                put(c, "sim0", 0, 8, 0, last=True)
+            served += flat(batches)
+    assert served == [(0, 0, n, s) for n in range(8) for s in range(4)]
+
+
+def test_a_killed_trainer_goes_on_from_its_file(address, tmp_path):
+    put_ = put_all(address, ["sim0", "sim1"], 10)
+    code = f"""
+import pickle
+import superbatch as sb
+from superbatch.stream import Rounds, StreamSource
+from tests.stream.plain import Reader, identify
+source = StreamSource({address!r}, "sim*", Rounds(4), timeout=20, connect=Reader)
+dataset = sb.SuperbatchDataset(source, None, replays=1)
+served = []
+for batch in dataset:
+    served += identify(batch)
+    with open("state.tmp", "wb") as file:
+        pickle.dump((served, dataset.state_dict()), file)
+    import os
+    os.replace("state.tmp", "state")
+    if len(served) >= 28:
+        os.kill(os.getpid(), 9)
+"""
+    process = script(tmp_path, code)
+    assert process.wait(60) == -signal.SIGKILL
+    import pickle
+
+    served, state = pickle.loads((tmp_path / "state").read_bytes())
+    assert len(served) == 28
+    with train_on(address, Rounds(4)) as dataset:
+        dataset.load_state_dict(state)
+        served += flat(dataset)
+    assert sorted(served) == sorted(put_)
+
+
+def test_a_silent_producer_is_named(address):
+    with client(address) as c:
+        put(c, "sim3", 0, 0, 4)
+    with train_on(address, Rounds(2), source={"silence": 1.5}) as dataset, pytest.raises(
+        sb.SuperbatchError, match=r"'sim3' has given no sign of life for .* s .*last batch: 0"
+    ):
+        next(iter(dataset))
+
+
+def test_waits_end_and_say_what_was_waited_for(address):
+    with pytest.raises(sb.SuperbatchError, match=r"first batch .*timeout=0.5 s: no producer 'sim\*'"):
+        train_on(address, Rounds(2), source={"timeout": 0.5})
+    with client(address) as c:
+        put(c, "sim0", 0, 0, 4)
+    with train_on(address, Rounds(2), source={"timeout": 1}) as dataset, pytest.raises(
+        sb.SuperbatchError, match="batch 2 of 2 of round 0 did not come within timeout=1 s"
+    ):
+        next(iter(dataset))
+
+
+def test_a_batch_too_large_says_what_to_write(address):
+    with client(address) as c:
+        put(c, "sim0", 0, 0, 4)
+        put(c, "sim0", 0, 1, 9)
+        put(c, "sim0", 0, 2, 0, last=True)
+    with train_on(address, Rounds(2)) as dataset, pytest.raises(
+        sb.SuperbatchError, match=r"batch 1 of producer 'sim0' has 9 samples.*largest=9"
+    ):
+        next(iter(dataset))
+    with train_on(address, Rounds(2), source={"largest": 9}, shuffle=False) as dataset:
+        assert [len(identify(b)) for b in dataset] == [4, 9]
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ({}, {"loaders": 2}, "loaders=2"),
+        ({"buffer": Reservoir(10)}, {"replays": (1, 4)}, "write replays=1"),
+        ({"buffer": Reservoir(10)}, {"batch_size": 11}, "batch_size=11 is more than capacity=10"),
+        ({"buffer": 4}, {}, "buffer=4 is no buffer"),
+        ({"latest": True}, {}, "leave out Rounds"),
+        ({"producers": []}, {}, "names none"),
+        ({"timeout": 0}, {}, "timeout=0"),
+    ],
+)
+def test_arguments_that_cannot_work(source, options, message):
+    with pytest.raises(sb.SuperbatchError, match=message):
+        built = StreamSource("nowhere", **({"buffer": Rounds(2), "connect": Reader} | source))
+        sb.SuperbatchDataset(built, **({"replays": 1} | options))
