@@ -132,7 +132,8 @@ class Serving:
 
     def seek(self, place: Place) -> None:
         """From now on this superbatch is wanted, then those that follow it."""
-        if self._prefetcher is not None:
+        at_hand = self._current is not None and self._current.place == place
+        if self._prefetcher is not None and not at_hand:
             self._prefetcher.seek(place)
 
     def poll(self) -> None:
