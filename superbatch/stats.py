@@ -123,7 +123,13 @@ class Stats:
         for name in ("timeline", "bad_chunks"):
             numbers.pop(name)
         numbers |= {f"source_{name}": value for name, value in numbers.pop("source").items()}
-        for name in ("stall_fraction", "fresh_per_second", "iterations_per_second", "replay_ratio", "staleness"):
+        for name in (
+            "stall_fraction",
+            "fresh_per_second",
+            "iterations_per_second",
+            "replay_ratio",
+            "staleness",
+        ):
             numbers[name] = getattr(self, name)
         return numbers
 

@@ -68,5 +68,11 @@ class Reader(Protocol):
     def taken(self, producer: str, run: str, number: int) -> None:
         """Tell a producer that waits that this batch is not needed any more."""
 
+    def post(self, topic: str, text: str) -> None:
+        """Leave a note for other ranks; it may be forgotten after a day."""
+
+    def posted(self, topic: str, wait: float) -> str | None:
+        """A note that was left; None where none comes within ``wait`` seconds."""
+
     def close(self) -> None:
         """Close the connection."""

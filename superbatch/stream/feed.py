@@ -12,9 +12,10 @@ import numpy.typing as npt
 from superbatch.errors import SuperbatchError
 from superbatch.source import Fields, Filled, Late, Settings, Slot, State
 from superbatch.stream.entry import Reader
-from superbatch.stream.fetching import Fetcher, Shape
+from superbatch.stream.fetching import Fetcher, Shape, memory
 from superbatch.stream.fill_reservoir import ReservoirMaker
 from superbatch.stream.fill_rounds import RoundMaker
+from superbatch.stream.fill_shares import Group, ShareMaker
 from superbatch.stream.following import Following
 from superbatch.stream.reservoir import Reservoir
 from superbatch.stream.rounds import Rounds
@@ -37,6 +38,7 @@ class StreamFeed:
     silence: float
     shape: Shape
     settings: Settings
+    group: Group | None = None
     index: int = -1  # the superbatch that `state` is of
     state: State | None = None
 
@@ -128,17 +130,33 @@ class StreamFiller:
     def __init__(self, feed: StreamFeed) -> None:
         self._reader = feed.connect(feed.address, timeout=feed.timeout)
         self._index, self._state = feed.index, feed.state
-        following = Following(
-            self._reader,
-            feed.producers,
-            expect=feed.expect,
-            timeout=feed.timeout,
-            silence=feed.silence,
-            state=None if feed.state is None else feed.state["stream"],
-        )
+
+        def follow(state: Any) -> Following:
+            return Following(
+                self._reader,
+                feed.producers,
+                expect=feed.expect,
+                timeout=feed.timeout,
+                silence=feed.silence,
+                state=state,
+            )
+
+        following = follow(None if feed.state is None else feed.state["stream"])
         fetcher = Fetcher(self._reader, feed.shape)
-        self._maker: RoundMaker | ReservoirMaker
-        if isinstance(feed.buffer, Rounds):
+        self._maker: RoundMaker | ReservoirMaker | ShareMaker
+        if isinstance(feed.buffer, Rounds) and feed.group is not None:
+            self._maker = ShareMaker(
+                self._reader,
+                follow,
+                fetcher,
+                memory(feed.shape, feed.shape.largest),
+                feed.buffer.batches,
+                feed.group,
+                whole=feed.whole,
+                timeout=feed.timeout,
+                state=feed.state,
+            )
+        elif isinstance(feed.buffer, Rounds):
             self._maker = RoundMaker(
                 following, fetcher, feed.buffer.batches, whole=feed.whole, latest=feed.latest
             )

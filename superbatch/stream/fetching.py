@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from superbatch.errors import SuperbatchError
 from superbatch.source import Fields
 from superbatch.stream.entry import Entry, Reader
-
 
 Name = list[Any]
 """Of a batch, as plain data: producer, run, number, samples, time."""
@@ -146,6 +146,11 @@ def served(counts: Counts, samples: int, put: float) -> None:
 def name(entry: Entry) -> Name:
     """A batch as plain data, to be found again with ``Fetcher.entry``."""
     return [entry.producer, entry.run, entry.number, entry.samples, entry.time]
+
+
+def memory(shape: Shape, rows: int) -> dict[str, npt.NDArray[Any]]:
+    """Room for so many samples."""
+    return {name: np.zeros((rows, *of), dtype) for name, (of, dtype) in shape.fields.items()}
 
 
 def label(entry: Entry) -> str:

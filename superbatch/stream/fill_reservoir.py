@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from superbatch import seeds
 from superbatch.source import Filled, Slot
@@ -50,9 +49,9 @@ class ReservoirMaker:
         rows = shape.largest if whole else 1  # of a place
         self._pool = Pool(reservoir.capacity // rows)
         self._watermark = -(-reservoir.watermark // rows)
-        self._held = _memory(shape, self._pool.capacity * rows)
+        self._held = fetching.memory(shape, self._pool.capacity * rows)
         self._rows = rows
-        self._staging = _memory(shape, shape.largest)
+        self._staging = fetching.memory(shape, shape.largest)
         # By place: which batch it came from, which row of it, and how many rows.
         self._origin: list[tuple[int, int]] = [(-1, 0)] * self._pool.capacity
         self._sizes = [0] * self._pool.capacity
@@ -127,7 +126,9 @@ class ReservoirMaker:
             if low:
                 what = f"a batch for the reservoir, which holds {len(pool) * self._rows} samples of watermark={self._buffer.watermark},"
             else:
-                what = f"a batch (as many samples as ratio={self._buffer.ratio:} allows were served)"
+                what = (
+                    f"a batch (as many samples as ratio={self._buffer.ratio:} allows were served)"
+                )
             entry = following.next(wait=low or self._ahead(), what=what)
             if entry is None:
                 if not following.over:
@@ -221,7 +222,3 @@ class ReservoirMaker:
             state["inserted"],
             state["counted"],
         )
-
-
-def _memory(shape: Shape, rows: int) -> dict[str, npt.NDArray[Any]]:
-    return {name: np.zeros((rows, *of), dtype) for name, (of, dtype) in shape.fields.items()}

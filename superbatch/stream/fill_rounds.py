@@ -36,7 +36,9 @@ class RoundMaker:
 
     def make(self, index: int, slot: Slot) -> Filled:
         """Wait for the next round, and fetch it."""
-        counts, made, sizes, used = Counts(), [], [], 0
+        counts, used = Counts(), 0
+        made: list[fetching.Name] = []
+        sizes: list[int] = []
         last = False
         while len(sizes) < self._batches:
             what = f"batch {len(sizes) + 1} of {self._batches} of round {index}"
@@ -73,7 +75,8 @@ class RoundMaker:
         SuperbatchError
             Some of it is not on the server any more, so that the place in it cannot be found.
         """
-        counts, sizes, used = Counts(), [], 0
+        counts, used = Counts(), 0
+        sizes: list[int] = []
         for named in state["made"]:
             entry = self._fetcher.entry(named)
             if self._fetcher.fetch(entry, _from(slot, used), counts):

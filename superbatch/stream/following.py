@@ -10,7 +10,6 @@ from typing import Any
 from superbatch.errors import SuperbatchError
 from superbatch.stream.entry import Entry, Reader
 
-
 # How often a wait looks up, to see who is silent.
 _LOOK_UP = 1.0
 
@@ -54,7 +53,9 @@ class Following:
         self._closed: dict[str, str] = dict(state.get("closed", ()))
         self._read: Position = dict(self._taken)  # beyond what was taken: what waits in line
         self._line: deque[Entry] = deque()
-        self._before: tuple[str, int] | None = None  # what was taken of the latest one's producer before
+        self._before: tuple[str, int] | None = (
+            None  # what was taken of the latest one's producer before
+        )
         self._checked = 0.0
         self.gaps = 0
 

@@ -121,7 +121,9 @@ class Pool:
         Fewer than ``count`` where fewer are held.
         """
         held, new = len(self), len(self.unseen)
-        picked = rng.choice(held, min(count, held), replace=False) if held else np.empty(0, np.int64)
+        picked = (
+            rng.choice(held, min(count, held), replace=False) if held else np.empty(0, np.int64)
+        )
         places = [self.unseen[i] if i < new else self.seen[i - new] for i in picked.tolist()]
         # From the end, so that what takes a popped one's place was not picked itself.
         for i in np.sort(picked)[::-1].tolist():
@@ -130,7 +132,9 @@ class Pool:
         self.drawn += len(places)
         return places
 
-    def restore(self, seen: Sequence[int], unseen: Sequence[int], inserted: int, drawn: int) -> None:
+    def restore(
+        self, seen: Sequence[int], unseen: Sequence[int], inserted: int, drawn: int
+    ) -> None:
         """Hold what was held once."""
         self.seen, self.unseen = list(seen), list(unseen)
         held = {*seen, *unseen}

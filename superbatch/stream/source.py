@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from superbatch.arguments import check_count, check_seconds
 from superbatch.errors import ArgumentError, SuperbatchError, shown
 from superbatch.source import Settings
+from superbatch.stream.dealing import ASSIGNS
 from superbatch.stream.entry import Reader
 from superbatch.stream.feed import StreamFeed
 from superbatch.stream.fetching import Shape
+from superbatch.stream.fill_shares import Group
 from superbatch.stream.following import Following
 from superbatch.stream.reservoir import Reservoir
 from superbatch.stream.rounds import Rounds
@@ -39,6 +43,12 @@ class StreamSource:
         Seconds that a batch is waited for, the first one included.
     silence : float
         Seconds without a sign of life after which a producer counts as dead.
+    assign : {"batches", "samples", "producers"}
+        What each of several ranks gets of a round: batches in turn, a part of each batch, or all batches of
+        some of the producers.
+    group : str, optional
+        A name of this run that all its ranks write, and no other run; needed where ``torch.distributed`` is not
+        initialised, which settles one otherwise.
     connect : callable, optional
         ``connect(address, timeout=...)`` returns what batches are read with, for what other clients have put.
 
@@ -67,6 +77,8 @@ class StreamSource:
         largest: int | None = None,
         timeout: float = 60.0,
         silence: float = 30.0,
+        assign: str = "batches",
+        group: str | None = None,
         connect: Callable[..., Reader] | None = None,
     ) -> None:
         check_seconds("timeout", timeout)
@@ -96,7 +108,11 @@ class StreamSource:
         self.producers = list(producers) if names else producers
         self.buffer, self.latest, self.expect = buffer, bool(latest), int(expect)
         self.largest, self.timeout, self.silence = largest, float(timeout), float(silence)
-        self.connect = connect
+        if assign not in ASSIGNS:
+            raise ArgumentError(
+                f"assign={shown(assign)} is not known: write one of {', '.join(map(repr, ASSIGNS))}"
+            )
+        self.assign, self.group, self.connect = assign, group, connect
 
     def bind(self, settings: Settings) -> StreamFeed:
         """Connect, and wait for the first batch, which says what batches look like.
@@ -109,10 +125,8 @@ class StreamSource:
             No server, or no batch within ``timeout``.
         """
         self._check(settings)
-        connect = self.connect
-        if connect is None:
-            from superbatch.stream.reader import Reader as connect
-
+        group = self._group(settings)
+        connect = self.connect or _reader()
         with contextlib.closing(connect(self.address, timeout=self.timeout)) as reader:
             following = Following(
                 reader, self.producers, expect=1, timeout=self.timeout, silence=self.silence
@@ -136,9 +150,39 @@ class StreamSource:
             expect=self.expect,
             timeout=self.timeout,
             silence=self.silence,
-            shape=Shape({name: tuple(of) for name, of in entry.fields.items()}, largest),
+            shape=Shape(dict(entry.fields), largest),
             settings=settings,
+            group=group,
         )
+
+    def _group(self, settings: Settings) -> Group | None:
+        """The ranks that share the stream, where there are several."""
+        if settings.world_size == 1:
+            return None
+        if isinstance(self.buffer, Reservoir) or self.latest:
+            what = "latest=True" if self.latest else "a Reservoir"
+            raise ArgumentError(
+                f"world_size={settings.world_size}, but {what} is not shared among ranks: write a buffer of "
+                f"stream.Rounds(batches)"
+            )
+        if self.buffer.batches % settings.world_size and self.assign != "samples":
+            raise ArgumentError(
+                f"a round of {self.buffer.batches} batches cannot be dealt out evenly to "
+                f"world_size={settings.world_size} ranks: write a multiple of it"
+            )
+        name = self.group
+        if name is None:
+            import torch.distributed as dist
+
+            if not (dist.is_available() and dist.is_initialized()):
+                raise ArgumentError(
+                    f"world_size={settings.world_size} ranks have to meet on the server: initialise "
+                    f"torch.distributed first, or write the same group= on all of them, new for each run"
+                )
+            box = [uuid.uuid4().hex]
+            dist.broadcast_object_list(box, src=0)
+            name = box[0]
+        return Group(name, settings.rank, settings.world_size, self.assign)
 
     def _check(self, settings: Settings) -> None:
         if settings.loaders > 1:
@@ -157,3 +201,10 @@ class StreamSource:
                 raise ArgumentError(
                     f"batch_size={size} is more than capacity={self.buffer.capacity}: write a larger capacity"
                 )
+
+
+def _reader() -> Callable[..., Reader]:
+    """What reads the batches of :class:`superbatch.stream.Producer`."""
+    module = importlib.import_module("superbatch.stream.reader")
+    reader: Callable[..., Reader] = module.Reader
+    return reader

@@ -109,7 +109,9 @@ class Reader:
             self._at = at
             entry = read(json.loads(fields[b"e"]))
             run, number = after.get(entry.producer, (None, -1))
-            if self._wanted(entry.producer, producers) and (entry.run != run or entry.number > number):
+            if self._wanted(entry.producer, producers) and (
+                entry.run != run or entry.number > number
+            ):
                 entries.append(entry)
         return entries
 
@@ -122,6 +124,18 @@ class Reader:
 
     def taken(self, producer, run, number):
         self._again(lambda: self._client.hset("taken", f"{producer}.{run}", number))
+
+    def post(self, topic, text):
+        self._again(lambda: self._client.lpush(f"note.{topic}", text))
+
+    def posted(self, topic, wait):
+        def ask():
+            return self._client.lindex(f"note.{topic}", 0)
+
+        deadline = time.monotonic() + wait
+        while (found := self._again(ask)) is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        return None if found is None else found.decode()
 
     def close(self):
         self._client.close()
@@ -160,14 +174,24 @@ def put(c: redis.Redis, name: str, run: int, number: int, samples: int, last: bo
     entry = [name, str(run), number, samples, now, last]
     with c.pipeline(transaction=True) as pipe:
         if not last:
-            pipe.set(key(name, str(run), number), content(int(name[3:]), run, number, samples).tobytes())
+            pipe.set(
+                key(name, str(run), number), content(int(name[3:]), run, number, samples).tobytes()
+            )
         pipe.xadd("index", {"e": json.dumps(entry)})
         pipe.hset("heard", name, json.dumps([now, last]))
         pipe.execute()
 
 
 def produce(
-    address: str, name: str, run: int, begin: int, end: int, samples: int, close: bool, bounded: int, pause: float
+    address: str,
+    name: str,
+    run: int,
+    begin: int,
+    end: int,
+    samples: int,
+    close: bool,
+    bounded: int,
+    pause: float,
 ) -> None:
     """A simulation; with ``bounded`` it waits until all but so many batches are taken."""
     c = client(address)
@@ -183,7 +207,16 @@ def produce(
 
 
 def producer(
-    address: str, name: str, end: int, *, run=0, begin=0, samples=4, close=True, bounded=0, pause=0.0
+    address: str,
+    name: str,
+    end: int,
+    *,
+    run=0,
+    begin=0,
+    samples=4,
+    close=True,
+    bounded=0,
+    pause=0.0,
 ) -> subprocess.Popen[bytes]:
     """Start a simulation as a process of its own."""
     arguments = [address, name, run, begin, end, samples, close, bounded, pause]
@@ -194,7 +227,9 @@ def producer(
     )
 
 
-def put_all(address: str, names: list[str], batches: int, samples: int = 4) -> list[tuple[int, ...]]:
+def put_all(
+    address: str, names: list[str], batches: int, samples: int = 4
+) -> list[tuple[int, ...]]:
     """Put batches in turn and close; what was put."""
     put_ = []
     with client(address) as c:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import collections
 import itertools
 import os
+import pickle
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import superbatch as sb
 from superbatch.stream import Reservoir, Rounds, StreamSource
 from tests.processes import script
-from tests.stream.plain import Reader, identify, producer, put, put_all, client, key, running
+from tests.stream.plain import Reader, client, identify, key, producer, put, put_all, running
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,9 @@ def address(server):
 def train_on(address, buffer=None, batch_size=None, *, source=None, **options):
     source = {"producers": "sim*", "timeout": 20, "connect": Reader} | (source or {})
     options = {"replays": 1, "timeout": 40} | options
-    return sb.SuperbatchDataset(StreamSource(address, buffer=buffer, **source), batch_size, **options)
+    return sb.SuperbatchDataset(
+        StreamSource(address, buffer=buffer, **source), batch_size, **options
+    )
 
 
 def flat(batches):
@@ -81,7 +85,7 @@ def test_a_number_cuts_batches_anew(address):
     with train_on(address, Rounds(4), 6) as dataset:
         batches = [identify(batch) for batch in dataset]
     assert [len(b) for b in batches] == [6, 6, 4, 6, 6, 4, 6, 2]
-    assert sorted(sum(batches, [])) == sorted(put_)
+    assert sorted(itertools.chain(*batches)) == sorted(put_)
     assert any(len({row[:3] for row in b}) > 2 for b in batches)  # shuffled over the round
 
 
@@ -90,7 +94,7 @@ def test_epochs_are_cut_out_of_the_stream(address):
     with train_on(address, Rounds(4), shuffle=False, batches_per_epoch=3) as dataset:
         epochs = [flat(dataset) for _ in range(5)]
     assert [len(e) for e in epochs] == [12, 12, 12, 4, 0]
-    assert sum(epochs, []) == put_
+    assert list(itertools.chain(*epochs)) == put_
 
 
 @pytest.mark.parametrize("batch_size", [None, 3])
@@ -236,8 +240,6 @@ for batch in dataset:
 """
     process = script(tmp_path, code)
     assert process.wait(60) == -signal.SIGKILL
-    import pickle
-
     served, state = pickle.loads((tmp_path / "state").read_bytes())
     assert len(served) == 28
     with train_on(address, Rounds(4)) as dataset:
@@ -249,19 +251,27 @@ for batch in dataset:
 def test_a_silent_producer_is_named(address):
     with client(address) as c:
         put(c, "sim3", 0, 0, 4)
-    with train_on(address, Rounds(2), source={"silence": 1.5}) as dataset, pytest.raises(
-        sb.SuperbatchError, match=r"'sim3' has given no sign of life for .* s .*last batch: 0"
+    with (
+        train_on(address, Rounds(2), source={"silence": 1.5}) as dataset,
+        pytest.raises(
+            sb.SuperbatchError, match=r"'sim3' has given no sign of life for .* s .*last batch: 0"
+        ),
     ):
         next(iter(dataset))
 
 
 def test_waits_end_and_say_what_was_waited_for(address):
-    with pytest.raises(sb.SuperbatchError, match=r"first batch .*timeout=0.5 s: no producer 'sim\*'"):
+    with pytest.raises(
+        sb.SuperbatchError, match=r"first batch .*timeout=0.5 s: no producer 'sim\*'"
+    ):
         train_on(address, Rounds(2), source={"timeout": 0.5})
     with client(address) as c:
         put(c, "sim0", 0, 0, 4)
-    with train_on(address, Rounds(2), source={"timeout": 1}) as dataset, pytest.raises(
-        sb.SuperbatchError, match="batch 2 of 2 of round 0 did not come within timeout=1 s"
+    with (
+        train_on(address, Rounds(2), source={"timeout": 1}) as dataset,
+        pytest.raises(
+            sb.SuperbatchError, match="batch 2 of 2 of round 0 did not come within timeout=1 s"
+        ),
     ):
         next(iter(dataset))
 
@@ -271,12 +281,56 @@ def test_a_batch_too_large_says_what_to_write(address):
         put(c, "sim0", 0, 0, 4)
         put(c, "sim0", 0, 1, 9)
         put(c, "sim0", 0, 2, 0, last=True)
-    with train_on(address, Rounds(2)) as dataset, pytest.raises(
-        sb.SuperbatchError, match=r"batch 1 of producer 'sim0' has 9 samples.*largest=9"
+    with (
+        train_on(address, Rounds(2)) as dataset,
+        pytest.raises(
+            sb.SuperbatchError, match=r"batch 1 of producer 'sim0' has 9 samples.*largest=9"
+        ),
     ):
         next(iter(dataset))
     with train_on(address, Rounds(2), source={"largest": 9}, shuffle=False) as dataset:
         assert [len(identify(b)) for b in dataset] == [4, 9]
+
+
+@pytest.mark.parametrize("batch_size", [None, 3])
+@pytest.mark.parametrize("assign", ["batches", "samples", "producers"])
+def test_ranks_share_rounds_and_make_equal_numbers_of_steps(address, assign, batch_size):
+    put_ = put_all(address, ["sim0", "sim1", "sim2", "sim3"], 6)
+    with client(address) as c:
+        c.delete(key("sim1", "0", 3))  # so that one rank has less
+    gone = {row for row in put_ if row[:3] == (1, 0, 3)}
+    source = {"assign": assign, "group": f"run {batch_size}", "expect": 4}
+    served, states = {}, {}
+
+    def train(rank):
+        options = {"rank": rank, "world_size": 2, "source": source, "replays": 2}
+        with train_on(address, Rounds(8), batch_size, **options) as dataset:
+            batches = iter(dataset)
+            served[rank] = [identify(next(batches)) for _ in range(5)]
+            states[rank] = dataset.state_dict()
+
+    def resume(rank):
+        again = source | {"group": f"another run {batch_size}"}
+        options = {"rank": rank, "world_size": 2, "source": again, "replays": 2}
+        with train_on(address, Rounds(8), batch_size, **options) as dataset:
+            dataset.load_state_dict(states[rank])
+            served[rank] += [identify(b) for b in dataset]
+
+    for work in (train, resume):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(work, range(2)))
+    assert len(served[0]) == len(served[1])
+    counts = [collections.Counter(itertools.chain(*served[rank])) for rank in range(2)]
+    assert not counts[0].keys() & counts[1].keys()
+    assert set(counts[0].values()) == set(counts[1].values()) == {2}
+    both = counts[0].keys() | counts[1].keys()
+    lost = set(put_) - gone - both
+    assert both <= set(put_) - gone
+    # What the other rank had to leave out: with split batches nothing, for it is gone on both.
+    assert len(lost) <= (0 if assign == "samples" else 4)
+    if assign == "producers":
+        owners = [{row[0] for row in c} for c in counts]
+        assert not owners[0] & owners[1]
 
 
 @pytest.mark.parametrize(
@@ -289,9 +343,16 @@ def test_a_batch_too_large_says_what_to_write(address):
         ({"latest": True}, {}, "leave out Rounds"),
         ({"producers": []}, {}, "names none"),
         ({"timeout": 0}, {}, "timeout=0"),
+        ({"assign": "rows"}, {}, "assign='rows' is not known"),
+        ({}, {"rank": 0, "world_size": 2}, "initialise torch.distributed first"),
+        ({"buffer": Rounds(3)}, {"rank": 0, "world_size": 2}, "a multiple of it"),
+        ({"buffer": Reservoir(9)}, {"rank": 0, "world_size": 2, "batch_size": 3}, "not shared"),
     ],
 )
 def test_arguments_that_cannot_work(source, options, message):
-    with pytest.raises(sb.SuperbatchError, match=message):
+    def make():
         built = StreamSource("nowhere", **({"buffer": Rounds(2), "connect": Reader} | source))
         sb.SuperbatchDataset(built, **({"replays": 1} | options))
+
+    with pytest.raises(sb.SuperbatchError, match=message):
+        make()
