@@ -123,12 +123,10 @@ class ReservoirMaker:
         pool, following = self._pool, self._following
         while True:
             low = len(pool) < self._watermark
+            what = f"a batch (as many samples as ratio={self._buffer.ratio} allows were served)"
             if low:
-                what = f"a batch for the reservoir, which holds {len(pool) * self._rows} samples of watermark={self._buffer.watermark},"
-            else:
-                what = (
-                    f"a batch (as many samples as ratio={self._buffer.ratio:} allows were served)"
-                )
+                held = len(pool) * self._rows
+                what = f"a batch (the reservoir holds {held}, watermark={self._buffer.watermark})"
             entry = following.next(wait=low or self._ahead(), what=what)
             if entry is None:
                 if not following.over:

@@ -7,6 +7,7 @@ import itertools
 import os
 import pickle
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -217,6 +218,46 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(tmp_path):
                 put(c, "sim0", 0, 8, 0, last=True)
             served += flat(batches)
     assert served == [(0, 0, n, s) for n in range(8) for s in range(4)]
+
+
+def test_a_connection_that_is_cut_in_the_middle_of_values_costs_nothing(address):
+    put_ = put_all(address, ["sim0"], 40, samples=20)  # a megabyte each
+    done, cuts = threading.Event(), []
+
+    def cut():
+        with client(address) as c:
+            while not done.is_set():
+                cuts.append(c.client_kill_filter(_type="normal", skipme=True))
+                done.wait(0.02)
+
+    cutter = threading.Thread(target=cut)
+    with train_on(address, Rounds(4), shuffle=False) as dataset:
+        batches = iter(dataset)
+        served = identify(next(batches))
+        cutter.start()
+        try:
+            served += flat(batches)
+        finally:
+            done.set()
+            cutter.join(20)
+    assert served == put_
+    assert sum(cuts) > 1
+
+
+def test_a_full_memory_evicts_and_what_is_there_is_served_whole(tmp_path):
+    options = ["--maxmemory", "12mb", "--maxmemory-policy", "volatile-lru"]
+    with running(tmp_path, *options) as one, client(one.address) as c:
+        for number in range(40):
+            put(c, "sim0", 0, number, 20)
+            c.expire(key("sim0", "0", number), 3600)  # values may go, names may not
+        put(c, "sim0", 0, 40, 0, last=True)
+        there = sorted(int(k.rpartition(b".")[2]) for k in c.keys("v.*"))
+        assert 1 < len(there) < 30
+        with train_on(one.address, Rounds(3), shuffle=False) as dataset:
+            served = flat(dataset)
+            source = dataset.stats().source
+    assert served == [(0, 0, n, s) for n in there for s in range(20)]
+    assert source["evicted"] == 40 - len(there)
 
 
 def test_a_killed_trainer_goes_on_from_its_file(address, tmp_path):
