@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import collections
 import itertools
+import json
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +17,7 @@ import pytest
 
 import superbatch as sb
 from superbatch.stream import Reservoir, Rounds, StreamSource
-from tests.processes import script
+from tests.processes import ROOT, script
 from tests.stream.plain import Reader, client, identify, key, producer, put, put_all, running
 
 
@@ -170,6 +173,27 @@ def test_a_trainer_that_is_started_anew_goes_on_where_its_state_says(
         with train_on(address, buffer, batch_size, replays=replays) as dataset:
             dataset.load_state_dict(state)
             assert first + [identify(b) for b in dataset] == expected, served
+
+
+def test_a_state_is_gone_on_from_although_some_of_its_round_is_gone(address):
+    put_all(address, ["sim0"], 8)
+    with train_on(address, Rounds(4)) as dataset:
+        expected = [identify(b)[0][2] for b in dataset]
+    with train_on(address, Rounds(4)) as dataset:
+        batches = iter(dataset)
+        assert [identify(next(batches))[0][2] for _ in range(2)] == expected[:2]
+        state = dataset.state_dict()
+    with client(address) as c:
+        c.delete(key("sim0", "0", expected[0]), key("sim0", "0", expected[2]))
+    with train_on(address, Rounds(4)) as dataset:
+        dataset.load_state_dict(state)
+        assert [identify(b)[0][2] for b in dataset] == expected[3:]
+        assert dataset.stats().source["evicted"] == 2
+    with train_on(address, Rounds(4), 3) as dataset:  # cut anew, so that places shift
+        state |= {"feed": dataset.state_dict()["feed"]}
+        dataset.load_state_dict(state)
+        with pytest.raises(sb.SuperbatchError, match="not on the server any more"):
+            next(iter(dataset))
 
 
 def test_a_killed_loader_is_replaced_and_nothing_is_served_twice(address):
@@ -372,6 +396,54 @@ def test_ranks_share_rounds_and_make_equal_numbers_of_steps(address, assign, bat
     if assign == "producers":
         owners = [{row[0] for row in c} for c in counts]
         assert not owners[0] & owners[1]
+
+
+def test_ranks_that_train_together_meet_by_themselves(address, tmp_path):
+    put_ = put_all(address, ["sim0", "sim1", "sim2"], 7)
+    code = """
+import json, os, signal, sys
+import torch
+import torch.distributed as dist
+import superbatch as sb
+from superbatch.stream import Rounds, StreamSource
+from tests.stream.plain import Reader, identify
+
+rank, address, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+source = StreamSource(address, "sim*", Rounds(4), timeout=20, connect=Reader)
+served = []
+with sb.SuperbatchDataset(source, None, replays=(1, 2), restarts=1, timeout=40) as dataset:
+    for batch in dataset:
+        served.append(identify(batch))
+        dist.all_reduce(torch.zeros(1))  # a step of training: hangs where a rank makes fewer
+        if len(served) == 3 and rank == 0:
+            os.kill(dataset._loaders.pids[0], signal.SIGKILL)  # the one that settles rounds
+print(json.dumps(served))
+dist.barrier()
+dist.destroy_process_group()
+"""
+    (tmp_path / "rank.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "rank.py"), str(rank), address, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        for rank in range(2)
+    ]
+    try:
+        served = [json.loads(process.communicate(timeout=60)[0]) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait(10)
+    assert len(served[0]) == len(served[1])
+    each = [{tuple(row) for batch in batches for row in batch} for batches in served]
+    assert not each[0] & each[1]
+    # 21 batches: the last one has no counterpart.
+    assert len(each[0] | each[1]) == 20 * 4
+    assert each[0] | each[1] <= set(put_)
 
 
 @pytest.mark.parametrize(
