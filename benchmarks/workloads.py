@@ -407,8 +407,8 @@ def w4(length: float = 1.0, space: int = 1) -> Workload:
         "boxes out of a volume in 64-cubed chunks",
         (array,),
         batch_size=8,
-        chunks_per_sequence={"z": 2, "y": 2, "x": 2},
-        **_superbatch(2048, 64, length, 8),
+        chunks_per_sequence={"z": 4, "y": 4, "x": 2},
+        **_superbatch(2048, 16, length, 8),
         store="w4" + s["tag"],
         scale=s["scale"],
     )

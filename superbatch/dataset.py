@@ -177,13 +177,11 @@ class SuperbatchDataset(IterableDataset[Batch]):
             loaders,
             restarts,
             float(timeout),
-            lambda place: self._epochs.following(place, self._cursor, self._extra),
+            self._epochs.following,
         )
-        self._cursor = Cursor()
         self._begun = False  # whether a batch of the cursor's epoch was asked for since it was set
         self._epoch_was_set = False  # by set_epoch, for the next iter()
         self._generation = 0  # of iterators: only the latest may go on
-        self._extra = 0  # batches of this epoch beyond the least replays
         self._serve_seconds = 0.0  # of the last pass
         self._looked = 0.0  # when an iteration last looked for a failure
         self._closed = False
@@ -200,15 +198,15 @@ class SuperbatchDataset(IterableDataset[Batch]):
         if self._closed:
             raise SuperbatchError("the dataset is closed: make a new one")
         # A state may have been taken after the last batch of its epoch: what follows is the next.
-        if self._begun or (self._epochs.ended(self._cursor) and not self._epoch_was_set):
-            self._cursor = self._epochs.after(self._cursor)
+        if self._begun or (self._epochs.ended(self._epochs.cursor) and not self._epoch_was_set):
+            self._epochs.cursor = self._epochs.after(self._epochs.cursor)
         self._begun = self._epoch_was_set = False
         self._generation += 1
-        self._extra = 0
+        self._epochs.extra = 0
         if not self._feed.continues:
             self._serving.let_go()
-        if not self._epochs.ended(self._cursor):  # as a stream may have
-            self._serving.start(self._epochs.place(self._cursor))
+        if not self._epochs.ended(self._epochs.cursor):  # as a stream may have
+            self._serving.start(self._epochs.place(self._epochs.cursor))
         return self._iterate(self._generation)
 
     def __len__(self) -> int:
@@ -236,18 +234,18 @@ class SuperbatchDataset(IterableDataset[Batch]):
             0 or more. An epoch always has the same samples for the same seed.
         """
         check_count("epoch", epoch, 0)
-        if self._begun or self._cursor.epoch != epoch:
+        if self._begun or self._epochs.cursor.epoch != epoch:
             if self._feed.continues:
-                self._cursor = self._epochs.after(self._cursor)
-                self._cursor.epoch = int(epoch)
+                self._epochs.cursor = self._epochs.after(self._epochs.cursor)
+                self._epochs.cursor.epoch = int(epoch)
             else:
-                self._cursor = Cursor(epoch=int(epoch))
+                self._epochs.cursor = Cursor(epoch=int(epoch))
             self._begun = False
             self._generation += 1
         self._epoch_was_set = True
 
     def _iterate(self, generation: int) -> Iterator[Batch]:
-        cursor, meter = self._cursor, self._meter
+        cursor, meter = self._epochs.cursor, self._meter
         self._check_current(generation, cursor)
         # Loaders that iterate over nothing (checks, wrappers) do not use an epoch up.
         self._begun = True
@@ -279,9 +277,9 @@ class SuperbatchDataset(IterableDataset[Batch]):
                 if not at_hand or not self._feed.continues:
                     serving.let_go()
             serving.check_served(cursor.served)
-            self._cursor, self._begun = epochs.after(cursor), False
-            if not epochs.ended(self._cursor):
-                serving.seek(epochs.place(self._cursor))
+            self._epochs.cursor, self._begun = epochs.after(cursor), False
+            if not epochs.ended(self._epochs.cursor):
+                serving.seek(epochs.place(self._epochs.cursor))
         except GeneratorExit:
             raise
         except BaseException:
@@ -348,7 +346,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
             if gone:
                 continue
             cursor.served += 1
-            self._extra += number >= self._replays.least
+            self._epochs.extra += number >= self._replays.least
             meter.batch(sizes[batch], fresh=number == 0)
             yield out if finish.nothing else finish(out)
             if limit is not None and cursor.served >= limit:
@@ -373,7 +371,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
         if replays.fixed:
             return False
         wanted = number < replays.limit(filled.load_seconds, self._serve_seconds)
-        following = self._epochs.following(place, cursor, self._extra)
+        following = self._epochs.following(place)
         missing = (
             following is not None
             and following[0] == place[0]
@@ -421,7 +419,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
         return measure(
             self._feed,
             batches=batches,
-            epoch=self._cursor.epoch,
+            epoch=self._epochs.cursor.epoch,
             replays=served,
             correlation=correlation,
         )
@@ -438,7 +436,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
         """
         return {
             "version": _STATE_VERSION,
-            "cursor": asdict(self._cursor),
+            "cursor": asdict(self._epochs.cursor),
             "begun": self._begun,
             "replays": [self._replays.least, self._replays.most],
             "feed": dict(self._feed.fingerprint()),
@@ -469,7 +467,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
                 f"the state is of a dataset with {name}={state['feed'].get(name)!r}, this one has "
                 f"{name}={mine[name]!r}: make the dataset as it was, or begin a new epoch with set_epoch()"
             )
-        self._cursor = Cursor(**state["cursor"])
+        self._epochs.cursor = Cursor(**state["cursor"])
         if self._feed.continues:
             # The loaders stand somewhere else in the stream.
             self._serving.stop()

@@ -29,11 +29,20 @@ class Epochs:
         Passes that are certain to be made over each superbatch.
     limit : int or None
         Batches of an epoch.
+
+    Attributes
+    ----------
+    cursor : Cursor
+        Where the loop stands.
+    extra : int
+        Batches of its epoch that came from passes beyond the least.
     """
 
     def __init__(self, feed: Feed, least: int, limit: int | None) -> None:
         self._feed, self._least, self.limit = feed, least, limit
         self._last: int | None = None
+        self.cursor = Cursor()
+        self.extra = 0
 
     def over_after(self, superbatch: int | None) -> None:
         """A stream has ended: nothing follows this superbatch. None: it has not, as far as is known."""
@@ -71,20 +80,10 @@ class Epochs:
             f"lower it, or raise replays"
         )
 
-    def following(self, place: Place, cursor: Cursor, extra: int) -> Place | None:
+    def following(self, place: Place) -> Place | None:
         """Which superbatch is wanted after one: the next, or the first of the next epoch.
 
-        Parameters
-        ----------
-        place : (int, int)
-        cursor : Cursor
-        extra : int
-            Batches of the cursor's epoch that came from passes beyond the least.
-
-        Returns
-        -------
-        (int, int) or None
-            None after the end of a stream.
+        None after the end of a stream.
         """
         epoch, index = place
         if self._feed.continues:
@@ -94,8 +93,8 @@ class Epochs:
             return epoch + 1, 0
         if self.limit is not None:
             sure = sum(self._feed.batches(epoch, i) for i in range(index + 1)) * self._least
-            if epoch == cursor.epoch:
-                sure += extra
+            if epoch == self.cursor.epoch:
+                sure += self.extra
             if sure >= self.limit:
                 return epoch + 1, 0
         return epoch, index + 1

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+import xarray as xr
 from torch.utils.data import DataLoader
 
 import superbatch as sb
@@ -478,3 +479,29 @@ def test_what_is_no_source_and_no_cluster_is_refused(source):
         sb.SuperbatchDataset(WHOLE, 8)
     with pytest.raises(TypeError, match="scheduler's address"):
         sb.SuperbatchDataset(source(), 8, dask=7)
+
+
+@pytest.mark.parametrize("coverage", ["random", "once"])
+def test_a_superbatch_without_a_sample_is_skipped_and_many_are_an_error(coverage):
+    counted = xr.DataArray(np.arange(4000, dtype="i4"), dims="time")
+
+    def source(reject):
+        return sb.ArchiveSource(
+            {"field": sb.Window(counted, time=1)},
+            samples=20,
+            sequences=1,
+            coverage=coverage,
+            reject=reject,
+        )
+
+    message = r"^no sample is left of \d+ superbatches in a row: reject turned down \d+;"
+    with (
+        sb.SuperbatchDataset(source(lambda s: True), 5, replays=1, timeout=60) as dataset,
+        pytest.raises(sb.SuperbatchError, match=message),
+    ):
+        next(iter(dataset))
+    if coverage == "once":  # unshuffled, two of three superbatches lose all of their samples
+        some = source(lambda s: int(s["field"][0]) // 20 % 3 > 0)
+        with sb.SuperbatchDataset(some, 5, replays=1, shuffle=False, timeout=60) as dataset:
+            served = np.concatenate([batch["field"][:, 0] for batch in dataset])
+        assert sorted(served.tolist()) == [n for n in range(4000) if n // 20 % 3 == 0]

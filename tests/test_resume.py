@@ -228,6 +228,7 @@ def test_a_lightning_checkpoint_in_mid_epoch_resumes_exactly(dataset, tmp_path, 
         )
         trainer = lightning.Trainer(
             accelerator="cpu",
+            default_root_dir=tmp_path,
             logger=False,
             enable_progress_bar=False,
             enable_model_summary=False,

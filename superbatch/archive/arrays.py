@@ -125,6 +125,11 @@ class Array:
         """
         self._decoder(raw, out)
 
+    @property
+    def copies(self) -> bool:
+        """Whether decoded values are the raw ones, to the last bit."""
+        return self._decoder.copies
+
     def decoded_bytes(self, box: Box) -> int:
         """Bytes that must be decompressed to read a box: those of whole chunks."""
         self._shape(box)

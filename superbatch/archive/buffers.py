@@ -26,10 +26,11 @@ class Buffers:
     Parameters
     ----------
     most_idle : int
-        Buffers kept while nobody uses them.
+        Buffers kept while nobody uses them. Never more than were in use at once before, so that this
+        bounds their number, not their size.
     """
 
-    def __init__(self, most_idle: int = 8) -> None:
+    def __init__(self, most_idle: int = 64) -> None:
         # Appending to and popping from a deque need no lock; a finalizer may run at any moment,
         # in a thread that is inside of empty() too.
         self._idle: deque[memoryview] = deque(maxlen=most_idle)

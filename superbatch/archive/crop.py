@@ -13,6 +13,7 @@ import numpy.typing as npt
 from superbatch import seeds
 from superbatch.archive.arrays import Array
 from superbatch.archive.boxes import Box
+from superbatch.archive.gather import copy_windows
 from superbatch.archive.lookup import Lookup, Points, Span
 from superbatch.archive.values import Values
 
@@ -106,6 +107,7 @@ class Crop:
     def __init__(self, cut: Cut, array: Array, block: npt.NDArray[Any], box: Box) -> None:
         self.cut, self.block, self.box = cut, block, box
         self.decode, self.dtype = array.decode, array.dtype
+        self.copies = array.copies or cut.values.raw
         if cut.values.raw:
             self.decode, self.dtype = _copy, array.raw_dtype
 
@@ -119,6 +121,9 @@ class Crop:
     ) -> None:
         """Write the windows to their rows."""
         cut, out = self.cut, slot[self.cut.name]
+        if cut.simple and self.copies and self.block.flags.c_contiguous and out.flags.c_contiguous:
+            copy_windows(self.block, corners, cut.size, rows, out)
+            return
         if cut.simple:
             decode, block, size, dropped = self.decode, self.block, cut.size, cut.dropped
             for row, at in zip(rows.tolist(), corners.tolist(), strict=True):
@@ -138,7 +143,10 @@ class Crop:
                 assert cut.points is not None
                 column = anchors[number, cut.points.column]
                 values, there = self._points(at, int(variant[number]), int(column))
-            cut.values.finish(values, out[row], into, there)
+            if there is None and cut.values.plain:
+                out[row] = values
+            else:
+                cut.values.finish(values, out[row], into, there)
 
     def _box(self, at: Sequence[int]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
         cut = self.cut
@@ -201,12 +209,15 @@ class Crop:
         place, inside = self._clipped(
             [0 if d in (points.run_dim, points.step_dim) else a for d, a in enumerate(at)]
         )
-        pieces = []
-        for r, s in zip(run.tolist(), step.tolist(), strict=True):
-            index: list[Any] = [p.start if d in cut.dropped else p for d, p in enumerate(place)]
-            index[points.run_dim], index[points.step_dim] = r, s
-            pieces.append(self.block[tuple(index)])
-        raw = np.stack(pieces, axis=self._run_place())
+        index: list[Any] = list(place)
+        index[points.run_dim], index[points.step_dim] = run, step
+        raw = self.block[tuple(index)]
+        # NumPy puts what two index arrays select first, unless their dimensions are neighbours.
+        at_front = abs(points.run_dim - points.step_dim) > 1
+        dims = [d for d in range(self.block.ndim) if d != points.step_dim]
+        if at_front:
+            raw = np.moveaxis(raw, 0, dims.index(points.run_dim))
+        raw = raw.reshape([n for d, n in zip(dims, raw.shape, strict=True) if d not in cut.dropped])
         decoded = np.empty(raw.shape, self.dtype)
         self.decode(raw, decoded)
         if inside is None or raw.shape == cut.shape:

@@ -57,6 +57,7 @@ class ArchiveFiller:
         self._remote: Future[Any] | None = None
         self._held: dict[Key, Future[Any]] = {}
         self._on_cluster = dask_address is not None
+        self._threads = sum(self.client.nthreads().values()) or threads
         self._prepare()
         self.finished = 0.0  # when the latest superbatch was
         # Sequences stay in memory where the next superbatch draws from them again, and where
@@ -106,8 +107,12 @@ class ArchiveFiller:
 
     def _begin(self, filling: Filling) -> None:
         began, plan = time.monotonic(), filling.plan
-        graph = gr.build(self.name, self.cutter, plan, filling.name, self._held, self._remote)
         keep = self._keeps or self.cutter.drops
+        # Few sequences with many arrays keep all threads busy only if each array is a task.
+        fused = not keep and len(plan.sequences) >= 2 * self._threads
+        graph = gr.build(
+            self.name, self.cutter, plan, filling.name, self._held, self._remote, fused
+        )
         filling.loads, filling.samples = self._submit(graph, keep)
         filling.filled = Filled(
             samples=len(plan.starts),

@@ -8,6 +8,7 @@ pickles a graph even for a client in its own process, and what a task closed ove
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,8 +107,10 @@ def load(reading: Reading, cutter: Cutter | None, *sources: Loaded | Failure) ->
         return Failure.of(error)
 
 
-def sample(cutting: Cutting, cutter: Cutter | None, *blocks: Loaded | Failure) -> Report | Failure:
-    """Cut the samples of one sequence straight into the slot.
+def sample(
+    cutting: Cutting, cutter: Cutter | None, *blocks: Loaded | Failure | Reading
+) -> Report | Failure:
+    """Cut the samples of one sequence straight into the slot. A block that nobody else needs is read here.
 
     On a worker of a given cluster they are cut into memory of their own, and travel back: the
     windows do, not the blocks.
@@ -115,10 +118,16 @@ def sample(cutting: Cutting, cutter: Cutter | None, *blocks: Loaded | Failure) -
     try:
         begin = time.monotonic()
         loaded = []
-        for block in blocks:
+        for given in blocks:
+            block = load(given, cutter) if isinstance(given, Reading) else given
             if isinstance(block, Failure):
                 return block
             loaded.append(block)
+        reading = sum(
+            block.seconds
+            for block, given in zip(loaded, blocks, strict=True)
+            if isinstance(given, Reading)
+        )
         rows = cutting.rows
         if cutter is None:
             at, slot = rows, slots[cutting.slot]
@@ -132,7 +141,7 @@ def sample(cutting: Cutting, cutter: Cutter | None, *blocks: Loaded | Failure) -
         report = used.cut(
             loaded, cutting.boxes, cutting.starts, at, slot, cutting.new, cutting.noise
         )
-        report.seconds = time.monotonic() - begin
+        report.seconds = time.monotonic() - begin - reading
         if cutter is not None:
             report.rejected, report.unread = rows[report.rejected], rows[report.unread]
             report.windows, report.rows = slot, rows
@@ -148,6 +157,7 @@ def build(
     slot: str,
     held: Mapping[Key, Any],
     remote: Any = None,
+    fused: bool = False,
 ) -> Graph:
     """The graph of one superbatch.
 
@@ -163,6 +173,9 @@ def build(
         Blocks that are in memory still: they are not loaded again.
     remote : Future, optional
         The cutter, scattered to the workers of a given cluster.
+    fused : bool
+        Read a block that one sequence alone needs in that sequence's own task. Dask takes about a
+        millisecond for each task, which is as long as decoding 1 or 2 MB; and fewer blocks are in memory at once.
 
     Returns
     -------
@@ -172,14 +185,21 @@ def build(
     # Interior sequences first: border sequences then copy what they share with them.
     order = np.lexsort((np.arange(len(plan.sequences)), (plan.sequences % 2).sum(axis=1)))
     needed = [list(enumerate(boxes)) for boxes in cutter.boxes(plan.sequences)]
-    placed: dict[int, list[Key]] = {a: [] for a in range(len(cutter.arrays))}
-    for number in order.tolist():
-        for key in needed[number]:
-            if key not in graph.loads:
-                graph.loads[key] = held.get(key)
-                if graph.loads[key] is None:
-                    graph.loads[key] = _load(name, cutter, key, placed[key[0]], graph, remote)
-                placed[key[0]].append(key)
+    sources = _sources(needed, order, len(cutter.arrays))
+    alone = _alone(needed, sources) if fused else set()
+    for key, others in sources.items():
+        if key in held:
+            graph.loads[key] = held[key]
+            continue
+        array, box = key
+        boxes = tuple(other for _, other in others)
+        parts = bx.remainder(box, boxes)
+        graph.decoded_bytes += sum(cutter.arrays[array].decoded_bytes(part) for part in parts)
+        reading = Reading(name, array, box, boxes)
+        if key in alone:
+            graph.loads[key] = reading
+        else:
+            graph.loads[key] = _task(load, reading, remote, *(graph.loads[k] for k in others))
     unreported = graph.loads.keys() - held.keys()
     for rows, keys in zip(plan.rows(), needed, strict=True):
         if len(rows):
@@ -211,15 +231,24 @@ def sample_task(
     return _task(sample, cutting, remote, *(loads[key] for key in keys))
 
 
-def _load(
-    name: str, cutter: Cutter, key: Key, others: Sequence[Key], graph: Graph, remote: Any
-) -> Delayed:
-    array, box = key
-    covered = [other for other in others if bx.intersection(box, other[1])]
-    boxes = tuple(other for _, other in covered)
-    stored = cutter.arrays[array]
-    graph.decoded_bytes += sum(stored.decoded_bytes(part) for part in bx.remainder(box, boxes))
-    return _task(load, Reading(name, array, box, boxes), remote, *(graph.loads[k] for k in covered))
+def _sources(needed: Sequence[Sequence[Key]], order: Ints, arrays: int) -> dict[Key, list[Key]]:
+    """The blocks to load, in order, each with those before it that hold a part of it."""
+    placed: dict[int, list[Key]] = {a: [] for a in range(arrays)}
+    sources: dict[Key, list[Key]] = {}
+    for number in order.tolist():
+        for key in needed[number]:
+            before = placed[key[0]]
+            if key not in sources:
+                sources[key] = [other for other in before if bx.intersection(key[1], other[1])]
+                before.append(key)
+    return sources
+
+
+def _alone(needed: Sequence[Sequence[Key]], sources: Mapping[Key, Sequence[Key]]) -> set[Key]:
+    """Blocks that one sequence needs, and that no other block has a part in common with."""
+    users = Counter(key for keys in needed for key in keys)
+    shared = {other for others in sources.values() for other in others}
+    return {key for key in sources if users[key] == 1 and not sources[key]} - shared
 
 
 def _task(function: Callable[..., Any], *arguments: Any) -> Delayed:

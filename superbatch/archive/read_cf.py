@@ -42,6 +42,17 @@ class Decoder:
     offset: float | None = None
     _double: bool = field(default=False)
 
+    @property
+    def copies(self) -> bool:
+        """Whether there is nothing to do but copy."""
+        return (
+            not self.steps
+            and not self.fills
+            and self.scale is None
+            and self.offset is None
+            and self.dtype == self.raw_dtype
+        )
+
     def __call__(self, raw: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
         """Decode `raw` into `out`, an array of the same shape."""
         values = raw
