@@ -76,7 +76,7 @@ class ReservoirMaker:
             for place in places:
                 size += self._copy_out(place, slot, used + size, counts)
                 name, row = self._origin[place]
-                drawn.append([*self._names[name][:3], row, self._sizes[place]])
+                drawn.append([*self._names[name], row, self._sizes[place]])
                 if over:
                     self._forget(place)
             if size:
@@ -97,17 +97,17 @@ class ReservoirMaker:
         counts = Counts()
         places: dict[tuple[Any, ...], list[tuple[int, int, int]]] = {}
         at = 0
-        for producer, run, number, row, size in state["drawn"]:
-            places.setdefault((producer, run, number), []).append((at, row, size))
+        for *name, row, size in state["drawn"]:
+            places.setdefault(tuple(name), []).append((at, row, size))
             at += size
         gone = np.zeros(at, bool)
-        for key, wanted in places.items():
-            entry = self._fetcher.entry([*key, max(row + size for _, row, size in wanted), 0.0])
+        for named, wanted in places.items():
+            entry = self._fetcher.entry(list(named))
             there = self._fetcher.fetch(entry, self._staging, counts)
             for to, row, size in wanted:
                 gone[to : to + size] = not there
-                for name, array in slot.items() if there else ():
-                    array[to : to + size] = self._staging[name][row : row + size]
+                for field, array in slot.items() if there else ():
+                    array[to : to + size] = self._staging[field][row : row + size]
         keep = np.flatnonzero(~gone)
         if len(keep) < at:
             for array in slot.values():

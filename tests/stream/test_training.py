@@ -156,8 +156,13 @@ def test_what_is_gone_is_skipped_and_counted(address):
 
 @pytest.mark.parametrize(
     ("buffer", "batch_size", "replays"),
-    [(Rounds(4), None, 2), (Rounds(4), 3, 2), (Reservoir(24, 12, ratio=2), 3, 1)],
-    ids=["rounds", "rounds cut anew", "reservoir"],
+    [
+        (Rounds(4), None, 2),
+        (Rounds(4), 3, 2),
+        (Reservoir(24, 12, ratio=2, superbatch=12), 3, 1),
+        (Reservoir(24, 12, ratio=2, superbatch=12), None, 1),
+    ],
+    ids=["rounds", "rounds cut anew", "reservoir", "reservoir of whole batches"],
 )
 def test_a_trainer_that_is_started_anew_goes_on_where_its_state_says(
     address, buffer, batch_size, replays
@@ -165,7 +170,7 @@ def test_a_trainer_that_is_started_anew_goes_on_where_its_state_says(
     put_all(address, ["sim0", "sim1"], 9)
     with train_on(address, buffer, batch_size, replays=replays) as dataset:
         expected = [identify(b) for b in dataset]
-    for served in (0, 1, 9, 13, len(expected)):
+    for served in (0, 1, 9, 14, len(expected)):
         with train_on(address, buffer, batch_size, replays=replays) as dataset:
             batches = iter(dataset)
             first = [identify(next(batches)) for _ in range(served)]
