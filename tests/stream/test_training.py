@@ -330,6 +330,27 @@ def test_a_silent_producer_is_named(address):
         next(iter(dataset))
 
 
+def test_a_reservoir_waits_at_its_ratio_and_does_not_serve_a_dead_stream_for_ever(address):
+    with client(address) as c:
+        put(c, "sim0", 0, 0, 4)
+    served = []
+
+    def serve(dataset):
+        for batch in dataset:
+            served.append(identify(batch))
+
+    limited = train_on(address, Reservoir(8, ratio=2), 4, source={"timeout": 1})
+    with limited, pytest.raises(sb.SuperbatchError, match=r"as ratio=2 allows .* timeout=1 s"):
+        serve(limited)
+    assert len(served) == 2
+    with client(address) as c:
+        put(c, "sim0", 0, 1, 4)
+    endless = train_on(address, Reservoir(8), 4, source={"silence": 3})
+    with endless, pytest.raises(sb.SuperbatchError, match="'sim0' has given no sign of life"):
+        serve(endless)
+    assert len(served) > 100  # what is there is served meanwhile
+
+
 def test_waits_end_and_say_what_was_waited_for(address):
     with pytest.raises(
         sb.SuperbatchError, match=r"first batch .*timeout=0.5 s: no producer 'sim\*'"
