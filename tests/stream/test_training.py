@@ -154,6 +154,16 @@ def test_what_is_gone_is_skipped_and_counted(address):
     assert (source["gaps"], source["evicted"]) == (2, 1)
 
 
+def test_what_is_put_twice_or_by_a_run_that_is_over_is_served_once(address):
+    with client(address) as c:
+        for run, number in ((0, 0), (0, 1), (0, 1), (1, 0), (0, 2), (1, 0), (1, 1)):
+            put(c, "sim0", run, number, 4)
+        put(c, "sim0", 1, 2, 0, last=True)
+    with train_on(address, Rounds(2), shuffle=False) as dataset:
+        served = [identify(b)[0][1:3] for b in dataset]
+    assert served == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
 @pytest.mark.parametrize(
     ("buffer", "batch_size", "replays"),
     [
