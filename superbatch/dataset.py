@@ -47,8 +47,9 @@ class SuperbatchDataset(IterableDataset[Batch]):
     ----------
     source : Source
         Where samples come from, such as :class:`superbatch.ArchiveSource`.
-    batch_size : int
-        Samples in a batch. A superbatch is cut to a whole number of batches.
+    batch_size : int or None
+        Samples in a batch. A superbatch is cut to a whole number of batches. None: the batches that the
+        producers of a stream have put.
     loaders : int
         Background processes. One is enough where its threads can use all cores.
     threads : int, optional
@@ -215,8 +216,8 @@ class SuperbatchDataset(IterableDataset[Batch]):
         fresh = self._feed.epoch_batches()
         if fresh is None:
             raise TypeError(
-                "the dataset has no length because its epochs do not end: give batches_per_epoch=, "
-                'or coverage="once"'
+                "the dataset has no length because its epochs do not end: give batches_per_epoch="
+                + ("" if self._feed.continues else ', or coverage="once"')
             )
         if not self._replays.fixed:
             raise TypeError(

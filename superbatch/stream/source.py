@@ -48,7 +48,7 @@ class StreamSource:
         some of the producers.
     group : str, optional
         A name of this run that all its ranks write, and no other run; needed where ``torch.distributed`` is not
-        initialised, which settles one otherwise.
+        initialised, which settles one otherwise: making the dataset is then a collective call.
     connect : callable, optional
         ``connect(address, timeout=...)`` returns what batches are read with, for what other clients have put.
 
