@@ -47,8 +47,9 @@ class SuperbatchDataset(IterableDataset[Batch]):
     ----------
     source : Source
         Where samples come from, such as :class:`superbatch.ArchiveSource`.
-    batch_size : int
-        Samples in a batch. A superbatch is cut to a whole number of batches.
+    batch_size : int or None
+        Samples in a batch. A superbatch is cut to a whole number of batches. None: the batches that the
+        producers of a stream have put.
     loaders : int
         Background processes. One is enough where its threads can use all cores.
     threads : int, optional
@@ -153,6 +154,7 @@ class SuperbatchDataset(IterableDataset[Batch]):
                 loaders=loaders,
                 threads=threads,
                 dask=dask,
+                replays=(self._replays.least, self._replays.most),
             )
         )
         if self._feed.drops and not self._replays.fixed and self._ranks.world_size > 1:
@@ -214,8 +216,8 @@ class SuperbatchDataset(IterableDataset[Batch]):
         fresh = self._feed.epoch_batches()
         if fresh is None:
             raise TypeError(
-                "the dataset has no length because its epochs do not end: give batches_per_epoch=, "
-                'or coverage="once"'
+                "the dataset has no length because its epochs do not end: give batches_per_epoch="
+                + ("" if self._feed.continues else ', or coverage="once"')
             )
         if not self._replays.fixed:
             raise TypeError(
@@ -308,19 +310,22 @@ class SuperbatchDataset(IterableDataset[Batch]):
         """The batches of one pass that have not been served yet; the cursor moves before each is given out."""
         epoch, superbatch = self._epochs.place(cursor)
         samples = filled.samples
-        sizes = filled.sizes
-        if sizes is None:
-            sizes = self._feed.batch_sizes(epoch, superbatch, samples)
+        # A plan draws samples in random order; a stream brings them in the order of production.
+        in_order = not self.shuffle or (number == 0 and not self._feed.continues)
         rows = replay.order(
-            samples,
+            samples if filled.sizes is None else len(filled.sizes),
             number,
             shuffle=self.shuffle,
             seed=self.seed,
             epoch=epoch,
             superbatch=superbatch,
             rank=self._ranks.rank,
+            shuffled=not self._feed.continues,
         )
-        in_order = number == 0 or not self.shuffle
+        if filled.sizes is None:
+            sizes = self._feed.batch_sizes(epoch, superbatch, samples)
+        else:
+            rows, sizes = replay.whole(filled.sizes, rows)
         serving, meter, limit = self._serving, self._meter, self.batches_per_epoch
         server, finish = serving.server, self._finish
         order = None if in_order else server.order(rows)
@@ -329,14 +334,18 @@ class SuperbatchDataset(IterableDataset[Batch]):
         first, at = cursor.batch, sum(sizes[: cursor.batch])
         for batch in range(first, len(sizes)):
             end = at + sizes[batch]
-            out = server.run(at, end) if order is None else server.rows(order[at:end])
-            at = end
+            start, at = at, end
+            gone = end == start  # a batch of a stream that is not there any more
+            if not gone:
+                out = server.run(start, end) if order is None else server.rows(order[start:end])
             if batch + 1 < len(sizes):
                 cursor.batch = batch + 1
             elif last_pass:
                 cursor.superbatch, cursor.number, cursor.batch = superbatch + 1, 0, 0
             else:
                 cursor.number, cursor.batch = number + 1, 0
+            if gone:
+                continue
             cursor.served += 1
             self._epochs.extra += number >= self._replays.least
             meter.batch(sizes[batch], fresh=number == 0)

@@ -123,11 +123,11 @@ class Prefetcher:
                 self._abandoned.discard(job)
                 self.release(job.slot)
                 continue
-            for asked in self._line:
-                if asked.job == job and token is not None:
-                    asked.filled = token.filled
-                    if token.filled.last:
-                        self._end_after(asked)
+            asked = next((a for a in self._line if a.job == job), None)
+            if asked is not None and token is not None:
+                asked.filled = token.filled
+                if token.filled.last:
+                    self._end_after(asked)
 
     def _ask(self) -> None:
         while self._free and self._next is not None:

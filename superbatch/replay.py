@@ -80,16 +80,38 @@ class Replays:
 
 
 def order(
-    samples: int, number: int, *, shuffle: bool, seed: int, epoch: int, superbatch: int, rank: int
+    samples: int,
+    number: int,
+    *,
+    shuffle: bool,
+    seed: int,
+    epoch: int,
+    superbatch: int,
+    rank: int,
+    shuffled: bool = True,
 ) -> Ints:
     """The rows of a slot in the order of one pass.
 
-    The first pass takes them as they lie: the plan has shuffled them already.
+    The first pass takes them as they lie where the plan has ``shuffled`` them already.
     """
-    if number == 0 or not shuffle:
+    if not shuffle or (number == 0 and shuffled):
         return np.arange(samples, dtype=np.int64)
     rng = seeds.generator(seed, "replay", epoch, superbatch, rank, number)
     return rng.permutation(samples).astype(np.int64)
+
+
+def whole(sizes: Sequence[int], order: Ints) -> tuple[Ints, list[int]]:
+    """Rows and sizes of batches that change places as a whole.
+
+    Examples
+    --------
+    >>> rows, sizes = whole([1, 2], np.array([1, 0]))
+    >>> rows.tolist(), sizes
+    ([1, 2, 0], [2, 1])
+    """
+    begins = np.cumsum([0, *sizes])
+    rows = [np.arange(begins[i], begins[i + 1], dtype=np.int64) for i in order.tolist()]
+    return np.concatenate(rows), [sizes[i] for i in order.tolist()]
 
 
 def batches(rows: Ints, sizes: Sequence[int]) -> Iterator[Ints]:

@@ -15,7 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 # The position in this tuple goes into the seed: append, never reorder.
-PURPOSES = ("hits", "windows", "rows", "replay", "visits", "items", "retry", "inspect", "noise")
+PURPOSES = (
+    "hits",
+    "windows",
+    "rows",
+    "replay",
+    "visits",
+    "items",
+    "retry",
+    "inspect",
+    "noise",
+    "reservoir",
+)
 
 _U64 = np.uint64
 

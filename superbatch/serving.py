@@ -60,8 +60,8 @@ class Serving:
     def start(self, place: Place) -> None:
         """Start the loaders, where they do not run yet, and have them make what comes next."""
         if self.loaders is None:
-            if self.state is not None:
-                self._feed.resume(*self.state)
+            if self._feed.continues:
+                self._feed.resume(*(self.state or (-1, {})))
             self.loaders = Loaders(self._feed, self._receiver, self._count, self._restarts)
             self._prefetcher = Prefetcher(
                 self.loaders, self._receiver, self._count + 1, self._following, self._timeout
@@ -132,7 +132,8 @@ class Serving:
 
     def seek(self, place: Place) -> None:
         """From now on this superbatch is wanted, then those that follow it."""
-        if self._prefetcher is not None:
+        at_hand = self._current is not None and self._current.place == place
+        if self._prefetcher is not None and not at_hand:
             self._prefetcher.seek(place)
 
     def poll(self) -> None:

@@ -57,6 +57,7 @@ class Settings:
     loaders: int
     threads: int
     dask: Any = None
+    replays: tuple[int, int] = (1, 1)
 
 
 @dataclass
@@ -95,7 +96,8 @@ class Filled:
     began, ended : float
         ``time.monotonic()`` of the machine.
     sizes : sequence of int, optional
-        Samples in each batch, where the source settles that.
+        Samples in each batch, where the source settles that: batches stay whole when they are shuffled. One
+        of 0 is not served, but keeps its place.
     last : bool
         The stream is over: no superbatch follows.
     state : mapping, optional

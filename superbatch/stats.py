@@ -124,6 +124,12 @@ class Stats:
         return self.iterations / self.elapsed_seconds if self.elapsed_seconds > 0 else 0.0
 
     @property
+    def staleness(self) -> float:
+        """How old the samples of a stream were when their superbatch began to be served: seconds, on average."""
+        samples = self.source.get("samples", 0.0)
+        return self.source.get("age_seconds", 0.0) / samples if samples else 0.0
+
+    @property
     def replay_ratio(self) -> float:
         """Replayed samples for each fresh one."""
         return self.replayed / self.fresh if self.fresh else 0.0
@@ -134,7 +140,13 @@ class Stats:
         for name in ("timeline", "bad_chunks", "loads", "began"):
             numbers.pop(name)
         numbers |= {f"source_{name}": value for name, value in numbers.pop("source").items()}
-        for name in ("stall_fraction", "fresh_per_second", "iterations_per_second", "replay_ratio"):
+        for name in (
+            "stall_fraction",
+            "fresh_per_second",
+            "iterations_per_second",
+            "replay_ratio",
+            "staleness",
+        ):
             numbers[name] = getattr(self, name)
         return numbers
 
@@ -213,7 +225,10 @@ class Meter:
         self._loads.append(filled)
         stats.bad_chunks += [b for b in filled.bad if b not in stats.bad_chunks]
         del stats.bad_chunks[_NAMED:]
-        for name, value in filled.extra.items():
+        extra = dict(filled.extra)
+        if "age_seconds" in extra:  # samples have grown older in their slot
+            extra["age_seconds"] += filled.samples * max(0.0, time.monotonic() - filled.ended)
+        for name, value in extra.items():
             stats.source[name] = stats.source.get(name, 0.0) + value
         self._event("load", filled.began, filled.ended)
 

@@ -6,6 +6,7 @@ itself, and whether its epochs end.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,9 @@ import numpy as np
 import xarray as xr
 
 import superbatch as sb
+from superbatch import stream
 from tests.fields import corners, field, write_plain
+from tests.stream.plain import Reader, Server, identify, put_all
 
 WHOLE = field((150, 5, 4))
 SAMPLES, BATCH = 32, 8
@@ -34,12 +37,18 @@ class Case:
         ``identify(batch) -> list``: which samples a batch holds; fails where a value is not theirs.
     epoch : int or None
         Fresh samples in an epoch; None where it does not end.
+    continues : bool
+        Whether an epoch goes on where the one before ended, so that none can be had again.
+    loaders : int
+        As many as it takes, up to two.
     """
 
     name: str
     make: Callable[[Path, Callable[..., Any] | None], Any]
     identify: Callable[[Any], list[Any]]
     epoch: int | None
+    continues: bool = False
+    loaders: int = 2
 
     def __str__(self) -> str:
         return self.name
@@ -73,5 +82,20 @@ def _archive(coverage: str) -> Case:
     return Case(f"archive-{coverage}", make, identify, windows if coverage == "once" else None)
 
 
-SOURCES = [_archive("random"), _archive("once")]
+def _stream() -> Case:
+    batches = 40
+    servers: dict[Path, Server] = {}
+
+    def make(folder: Path, transform: Callable[..., Any] | None = None) -> Any:
+        if folder not in servers:
+            servers[folder] = Server(folder)
+            atexit.register(servers[folder].stop)
+            put_all(servers[folder].address, ["sim0", "sim1"], batches // 2, BATCH)
+        rounds = stream.Rounds(SAMPLES // BATCH)
+        return stream.StreamSource(servers[folder].address, "sim*", rounds, connect=Reader)
+
+    return Case("stream-rounds", make, identify, batches * BATCH, continues=True, loaders=1)
+
+
+SOURCES = [_archive("random"), _archive("once"), _stream()]
 TRANSPORTS = ["shared", "pipe"]

@@ -49,9 +49,15 @@ def make(case, transport, folder):
 
 
 @pytest.fixture(scope="module")
-def shared(make):
+def shared(case, make):
     """One dataset that most tests use in turn."""
-    return make(seed=5, loaders=2)
+    return make(seed=5, loaders=case.loaders)
+
+
+def begins_anew(case):
+    """Some promises are about having an epoch again."""
+    if case.continues:
+        pytest.skip("its epochs go on where the one before ended")
 
 
 def test_samples_are_whole_and_passes_are_permutations(case, shared):
@@ -81,6 +87,7 @@ def test_batches_that_are_kept_do_not_change(shared):
 
 
 def test_epochs_repeat_and_differ(case, shared):
+    begins_anew(case)
     served = []
     for epoch in (3, 4, 3):
         shared.set_epoch(epoch)
@@ -90,6 +97,7 @@ def test_epochs_repeat_and_differ(case, shared):
 
 
 def test_a_break_costs_nothing_and_loses_nothing(case, shared):
+    begins_anew(case)
     shared.set_epoch(6)
     expected = [case.identify(batch) for batch in shared]
     for stop in (1, 5, 2, 9, 1, 1):
@@ -99,6 +107,7 @@ def test_a_break_costs_nothing_and_loses_nothing(case, shared):
 
 
 def test_a_state_resumes(case, shared):
+    begins_anew(case)
     shared.set_epoch(8)
     expected = [case.identify(batch) for batch in shared]
     shared.set_epoch(8)
@@ -121,7 +130,8 @@ def test_an_epoch_that_ends_serves_everything_once(case, make):
     assert one.stats().fresh == case.epoch
 
 
-def test_counts_add_up(shared):
+def test_counts_add_up(case, shared):
+    begins_anew(case)
     before = shared.stats()
     shared.set_epoch(9)
     assert len(list(shared)) == EPOCH
@@ -133,7 +143,10 @@ def test_counts_add_up(shared):
     assert {kind for kind, _, _ in after.timeline} == {"load", "serve", "stall"}
 
 
-def test_an_error_in_a_loader_arrives_as_it_was(make):
+def test_an_error_in_a_loader_arrives_as_it_was(case, make):
+    if case.continues:
+        pytest.skip("it takes no transform")
+
     def transform(sample):
         if float(next(iter(sample.values())).flat[0]) > 100:
             raise LookupError("station 7 is missing")
@@ -144,7 +157,26 @@ def test_an_error_in_a_loader_arrives_as_it_was(make):
     assert any("anchor" in note for note in caught.value.__notes__)
 
 
+def test_a_stream_goes_on_after_a_break_a_state_and_a_killed_loader(case, make):
+    if not case.continues:
+        pytest.skip("its epochs begin anew")
+    whole = {"batches_per_epoch": None, "seed": 5}
+    expected = [case.identify(batch) for batch in make(**whole)]
+    assert len(expected) == 2 * case.epoch // BATCH
+    one = make(restarts=1, **whole)
+    served = [case.identify(batch) for batch in itertools.islice(one, 3)]
+    served += [case.identify(batch) for batch in itertools.islice(one, 10)]
+    os.kill(one._loaders.pids[0], signal.SIGKILL)
+    served += [case.identify(batch) for batch in itertools.islice(one, 12)]
+    assert one.stats().restarts == 1
+    other = make(**whole)
+    other.load_state_dict(one.state_dict())
+    served += [case.identify(batch) for batch in other]
+    assert served == expected
+
+
 def test_a_killed_loader_is_replaced_and_makes_the_same(case, shared, make):
+    begins_anew(case)
     shared.set_epoch(0)
     expected = [case.identify(batch) for batch in shared]
     one = make(seed=5, restarts=1)
@@ -161,11 +193,11 @@ def test_a_killed_loader_is_replaced_and_makes_the_same(case, shared, make):
     assert all_gone(killed + pids, 2)
 
 
-def test_closing_leaves_no_process(shared):
+def test_closing_leaves_no_process(case, shared):
     # The last test of the shared dataset.
     next(iter(shared))
     pids = shared._loaders.pids
-    assert len(pids) == 2
+    assert len(pids) == case.loaders
     shared.close()
     shared.close()
     assert all_gone(pids, 0.5)

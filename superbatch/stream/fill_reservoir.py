@@ -1,0 +1,222 @@
+"""Makes superbatches out of a reservoir that is held in the loader's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from superbatch import seeds
+from superbatch.source import Filled, Slot
+from superbatch.stream import fetching
+from superbatch.stream.fetching import Counts, Fetcher, Shape
+from superbatch.stream.following import Following
+from superbatch.stream.reservoir import Pool, Reservoir
+
+
+class ReservoirMaker:
+    """Makes superbatches in order.
+
+    Parameters
+    ----------
+    following : Following
+    fetcher : Fetcher
+    shape : Shape
+    reservoir : Reservoir
+    batch, draws : int
+        Samples in a batch, and batches in a superbatch.
+    whole : bool
+        Whether the producers' batches are drawn as a whole.
+    seed, rank : int
+    """
+
+    def __init__(
+        self,
+        following: Following,
+        fetcher: Fetcher,
+        shape: Shape,
+        reservoir: Reservoir,
+        *,
+        draws: Sequence[int],
+        whole: bool,
+        seed: int,
+        rank: int,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._following, self._fetcher, self._buffer = following, fetcher, reservoir
+        self._draws, self._whole, self._seed, self._rank = draws, whole, seed, rank
+        rows = shape.largest if whole else 1  # of a place
+        self._pool = Pool(reservoir.capacity // rows)
+        self._watermark = -(-reservoir.watermark // rows)
+        self._held = fetching.memory(shape, self._pool.capacity * rows)
+        self._rows = rows
+        self._staging = fetching.memory(shape, shape.largest)
+        # By place: which batch it came from, which row of it, and how many rows.
+        self._origin: list[tuple[int, int]] = [(-1, 0)] * self._pool.capacity
+        self._sizes = [0] * self._pool.capacity
+        self._names: dict[int, fetching.Name] = {}  # of batches that something is held of
+        self._left: dict[int, int] = {}  # places that are held of them
+        self._next_name = 0
+        self._lost = 0
+        self._gaps = following.gaps
+        if state is not None:
+            self._restore(state)
+
+    def make(self, index: int, slot: Slot) -> Filled:
+        """Take in what there is, and draw."""
+        counts, self._lost = Counts(evicted=self._lost), 0
+        rng = seeds.generator(self._seed, "reservoir", index, self._rank)
+        self._take_in(rng, counts)
+        over = self._following.over
+        used, sizes, drawn = 0, [], []
+        for number in self._draws:
+            places = self._pool.draw(number, rng, remove=over)
+            size = 0
+            for place in places:
+                size += self._copy_out(place, slot, used + size, counts)
+                name, row = self._origin[place]
+                drawn.append([*self._names[name], row, self._sizes[place]])
+                if over:
+                    self._forget(place)
+            if size:
+                sizes += [self._sizes[p] for p in places] if self._whole else [size]
+            used += size
+        counts.gaps, self._gaps = self._following.gaps - self._gaps, self._following.gaps
+        last = over and not len(self._pool)
+        return Filled(
+            samples=used,
+            sizes=tuple(sizes) or None,
+            last=last,
+            state={"drawn": drawn, "sizes": sizes, "last": last, **self._state()},
+            extra=counts.extra(),
+        )
+
+    def again(self, state: Mapping[str, Any], slot: Slot) -> Filled:
+        """A superbatch that was made before, from what is on the server still; what is gone is left out."""
+        counts = Counts()
+        places: dict[tuple[Any, ...], list[tuple[int, int, int]]] = {}
+        at = 0
+        for *name, row, size in state["drawn"]:
+            places.setdefault(tuple(name), []).append((at, row, size))
+            at += size
+        gone = np.zeros(at, bool)
+        for named, wanted in places.items():
+            entry = self._fetcher.entry(list(named))
+            there = self._fetcher.fetch(entry, self._staging, counts)
+            for to, row, size in wanted:
+                gone[to : to + size] = not there
+                for field, array in slot.items() if there else ():
+                    array[to : to + size] = self._staging[field][row : row + size]
+        keep = np.flatnonzero(~gone)
+        if len(keep) < at:
+            for array in slot.values():
+                array[: len(keep)] = array[keep]
+        ends = np.cumsum(state["sizes"], dtype=np.int64)
+        sizes = [int((~gone[e - s : e]).sum()) for e, s in zip(ends, state["sizes"], strict=True)]
+        return Filled(
+            samples=len(keep), sizes=tuple(sizes) or None, last=state["last"], state=state, extra={}
+        )
+
+    def _take_in(self, rng: np.random.Generator, counts: Counts) -> None:
+        """Insert what is there; wait while too little is held, or too much would have been served."""
+        pool, following = self._pool, self._following
+        while True:
+            low = len(pool) < self._watermark
+            what = f"a batch (as many samples as ratio={self._buffer.ratio} allows were served)"
+            if low:
+                held = len(pool) * self._rows
+                what = f"a batch (the reservoir holds {held}, watermark={self._buffer.watermark})"
+            entry = following.next(wait=low or self._ahead(), what=what)
+            if entry is None:
+                if not following.over:
+                    following.check_alive()
+                return
+            need = 1 if self._whole else entry.samples
+            if need > pool.room:
+                following.give_back(entry)
+                return  # what is drawn now makes room
+            if self._fetcher.fetch(entry, self._staging, counts):
+                self._insert(entry, pool.insert(need, rng))
+            self._fetcher.taken(entry)
+
+    def _ahead(self) -> bool:
+        """Whether as much was served as the ratio allows."""
+        if self._buffer.ratio is None:
+            return False
+        wanted = self._pool.drawn + sum(self._draws)
+        return wanted > self._buffer.ratio * self._pool.inserted
+
+    def _insert(self, entry: Any, places: list[int]) -> None:
+        number, self._next_name = self._next_name, self._next_name + 1
+        for row, place in enumerate(places):
+            if self._origin[place][0] >= 0:
+                self._forget(place)
+            size = entry.samples if self._whole else 1
+            self._origin[place], self._sizes[place] = (number, row), size
+        for name, held in self._held.items():
+            staged = self._staging[name]
+            if self._whole:
+                at = places[0] * self._rows
+                held[at : at + entry.samples] = staged[: entry.samples]
+            else:
+                held[places] = staged[: entry.samples]
+        self._names[number], self._left[number] = fetching.name(entry), len(places)
+
+    def _forget(self, place: int) -> None:
+        number = self._origin[place][0]
+        self._origin[place] = (-1, 0)
+        self._left[number] -= 1
+        if not self._left[number]:
+            del self._left[number], self._names[number]
+
+    def _copy_out(self, place: int, slot: Slot, to: int, counts: Counts) -> int:
+        at, size = place * self._rows, self._sizes[place]
+        for name, array in slot.items():
+            array[to : to + size] = self._held[name][at : at + size]
+        fetching.served(counts, size, self._names[self._origin[place][0]][4])
+        return size
+
+    def _state(self) -> dict[str, Any]:
+        """What is held, and where the stream stands: plain data."""
+        numbers = {number: i for i, number in enumerate(self._names)}
+        origin = self._origin
+
+        def held(places: list[int]) -> list[list[int]]:
+            return [[p, numbers[origin[p][0]], origin[p][1]] for p in places]
+
+        return {
+            "names": list(self._names.values()),
+            "seen": held(self._pool.seen),
+            "unseen": held(self._pool.unseen),
+            "inserted": self._pool.inserted,
+            "counted": self._pool.drawn,
+            "stream": self._following.state(),
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Fetch again what was held; what is gone from the server is left out."""
+        by_name: dict[int, list[tuple[int, int]]] = {}
+        for place, number, row in [*state["seen"], *state["unseen"]]:
+            by_name.setdefault(number, []).append((place, row))
+        counts, there = Counts(), set()
+        for number, wanted in by_name.items():
+            entry = self._fetcher.entry(state["names"][number])
+            if not self._fetcher.fetch(entry, self._staging, counts):
+                continue
+            there.add(number)
+            self._names[number], self._left[number] = state["names"][number], len(wanted)
+            for place, row in wanted:
+                size = entry.samples if self._whole else 1
+                self._origin[place], self._sizes[place] = (number, row), size
+                at = place * self._rows
+                for name, held in self._held.items():
+                    held[at : at + size] = self._staging[name][row : row + size]
+        self._next_name = 1 + max(by_name, default=-1)
+        self._lost = counts.evicted
+        self._pool.restore(
+            [place for place, number, _ in state["seen"] if number in there],
+            [place for place, number, _ in state["unseen"] if number in there],
+            state["inserted"],
+            state["counted"],
+        )
