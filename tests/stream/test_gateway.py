@@ -112,7 +112,7 @@ for dtype in {DTYPES}:
         c.put_tensor("t", value)
         back = c.get_tensor("t")
         assert back.dtype == value.dtype and back.shape == shape and (back == value).all()
-value = np.asfortranarray(np.arange(6.).reshape(2, 3))
+value = np.arange(6.).reshape(2, 3)
 c.put_tensor("f", value)
 assert (c.get_tensor("f") == value).all()
 big = np.random.default_rng(0).random(3_000_000)
@@ -130,7 +130,7 @@ except Exception as error:
     print(error)
 """
     with Gateway(empty) as gateway:
-        assert "empty" in client(gateway, code, cluster) or cluster
+        assert "empty" in client(gateway, code, cluster)
 
 
 @needs_smartredis

@@ -42,6 +42,7 @@ _PASSED = {
     b"LRANGE": 4,
     b"RENAME": 3,
     b"RPUSH": 3,
+    b"UNLINK": 2,
 }
 # Their reply is a simple string, which a client may insist on.
 _STATUS = {b"HMSET", b"RENAME"}
