@@ -105,7 +105,7 @@ class SuperbatchPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
                 raise ArgumentError(
                     f"the dataset has no field {name!r}: choose one of {', '.join(fields)}"
                 )
-        self._num_classes, self._y = num_classes, y
+        self._num_classes = num_classes
         self._dataset = dataset
         self._iterator: Iterator[Arrays] | None = None
         self._given = 0
@@ -132,7 +132,10 @@ class SuperbatchPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """The next batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``."""
         del index  # batches come one after the other
         batch = self._collected.draw() if self._collected is not None else self._next()
-        return tuple(self._part(batch, names) for names in self._parts)
+        parts = [self._part(batch, names) for names in self._parts]
+        if self._num_classes is not None:
+            parts[1] = one_hot(parts[1], self._num_classes)
+        return tuple(parts)
 
     def on_epoch_begin(self) -> None:
         """Keras looks at one batch to build a model, and drops it: it is given out again."""
@@ -173,8 +176,6 @@ class SuperbatchPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     def _part(self, batch: Mapping[str, npt.NDArray[Any]], names: Names) -> Any:
         if not isinstance(names, str):
             return {name: batch[name] for name in names}
-        if self._num_classes is not None and names is self._y:
-            return one_hot(batch[names], self._num_classes)
         return batch[names]
 
 
@@ -268,11 +269,11 @@ class Collected:
         return {name: values[rows] for name, values in self._samples.items()}
 
     def close(self) -> None:
-        """Stop reading: after the batch at hand, of which up to ten seconds are waited for."""
+        """Stop reading, at the next batch; one that does not come is ended by closing the dataset."""
         with self._news:
             self._stopped = True
             self._news.notify_all()
-        self._thread.join(10)
+        self._thread.join(1)
 
     def _read(self, dataset: SuperbatchDataset) -> None:
         try:

@@ -132,10 +132,9 @@ def test_endless_epochs_need_a_number_of_steps():
 
 @dataclass
 class Stream:
-    """Superbatch ``k`` holds the samples from ``STEP * k`` on; it is there once the file ``k`` is."""
+    """Superbatch ``k`` holds the samples from ``STEP * k`` on; it is there once the file ``k`` is. Does not end."""
 
     folder: str
-    count: int
     samples = STEP
     drops = False
     continues = True
@@ -192,7 +191,7 @@ class Part:
                 raise TimeoutError(f"file {self.index} does not come")
             time.sleep(0.01)
         self.slot["x"][:, 0] = np.arange(STEP) + STEP * self.index
-        return Filled(STEP, last=self.index + 1 == self.stream.count)
+        return Filled(STEP)
 
 
 def release(folder, *parts):
@@ -205,14 +204,19 @@ def arrived(data, samples):
     collected = data._collected
     there = len(collected._order)
     with collected._news:
-        assert collected._news.wait_for(
-            lambda: there + sum(len(b["x"]) for b in collected._arrived) >= samples, 30
+        collected._news.wait_for(
+            lambda: (
+                collected._over or there + sum(len(b["x"]) for b in collected._arrived) >= samples
+            ),
+            30,
         )
+        assert collected._error is None
+        assert there + sum(len(b["x"]) for b in collected._arrived) >= samples
 
 
 def test_samples_grow_at_the_end_of_each_epoch(tmp_path):
     seen = Seen()
-    with sb.SuperbatchDataset(Stream(str(tmp_path), 4), 4, replays=1, timeout=60) as dataset:
+    with sb.SuperbatchDataset(Stream(str(tmp_path)), 4, replays=1, timeout=60) as dataset:
         data = SuperbatchPyDataset(dataset, x="x", y="x", grow=True, batch_size=2)
         release(tmp_path, 0)
         net = model(seen, 1, "mse", None)
@@ -228,7 +232,6 @@ def test_samples_grow_at_the_end_of_each_epoch(tmp_path):
                 on_train_batch_begin=lambda batch, logs=None, e=epoch: grow(e)
             )
             net.fit(data, epochs=epoch + 1, initial_epoch=epoch, verbose=0, callbacks=[during])
-        data.close()
     at = 0
     for epoch in range(4):
         count = STEP * (epoch + 1)
@@ -241,7 +244,7 @@ def test_samples_grow_at_the_end_of_each_epoch(tmp_path):
 def test_within_one_fit_later_epochs_draw_from_all(tmp_path):
     seen = Seen()
     release(tmp_path, 0)
-    with sb.SuperbatchDataset(Stream(str(tmp_path), 2), 4, replays=1, timeout=60) as dataset:
+    with sb.SuperbatchDataset(Stream(str(tmp_path)), 4, replays=1, timeout=60) as dataset:
         data = SuperbatchPyDataset(dataset, x="x", y="x", grow=True, batch_size=2)
 
         def grow(epoch, logs=None):
@@ -250,7 +253,6 @@ def test_within_one_fit_later_epochs_draw_from_all(tmp_path):
 
         during = keras.callbacks.LambdaCallback(on_epoch_begin=grow)
         model(seen, 1, "mse", None).fit(data, epochs=12, verbose=0, callbacks=[during])
-        data.close()
     assert len(seen.kept) == 12 * 2
     assert set(np.concatenate(seen.kept[:2])) == {0, 1, 2, 3}
     for epoch in range(1, 12):
@@ -259,7 +261,7 @@ def test_within_one_fit_later_epochs_draw_from_all(tmp_path):
 
 
 def test_beyond_the_capacity_the_oldest_go(tmp_path):
-    with sb.SuperbatchDataset(Stream(str(tmp_path), 3), 4, replays=1, timeout=60) as dataset:
+    with sb.SuperbatchDataset(Stream(str(tmp_path)), 4, replays=1, timeout=60) as dataset:
         data = SuperbatchPyDataset(dataset, x="x", grow=True, batch_size=3, capacity=6)
         release(tmp_path, 0)
         assert data.num_batches == 1
@@ -271,20 +273,17 @@ def test_beyond_the_capacity_the_oldest_go(tmp_path):
         assert data.num_batches == 2
         served = np.concatenate([data[0][0][:, 0] for _ in range(2)])
         np.testing.assert_array_equal(np.sort(served), np.arange(6, 12))
-        data.close()
 
 
 def test_no_first_batch_is_an_error_in_time(tmp_path):
-    with sb.SuperbatchDataset(Stream(str(tmp_path), 1), 4, replays=1, timeout=60) as dataset:
+    with sb.SuperbatchDataset(Stream(str(tmp_path)), 4, replays=1, timeout=60) as dataset:
         data = SuperbatchPyDataset(dataset, x="x", grow=True, timeout=0.2)
         with pytest.raises(sb.SuperbatchError, match=r"no batch of 4 samples within timeout=0\.2"):
             data.num_batches  # noqa: B018
-        release(tmp_path, 0)
-        data.close()
 
 
 def test_what_the_stream_raises_reaches_the_training_loop(tmp_path):
-    with sb.SuperbatchDataset(Stream(str(tmp_path), 2), 4, replays=1, timeout=1) as dataset:
+    with sb.SuperbatchDataset(Stream(str(tmp_path)), 4, replays=1, timeout=1) as dataset:
         release(tmp_path, 0)
         data = SuperbatchPyDataset(dataset, x="x", y="x", grow=True)
         with pytest.raises(sb.SuperbatchError, match="timeout"):
