@@ -7,18 +7,16 @@ next ``fit`` begins with the larger number.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from superbatch.arguments import check_count, check_seconds
-from superbatch.arrays import Arrays
+from superbatch.arguments import check_count
+from superbatch.arrays import Arrays, to_array
 from superbatch.dataset import SuperbatchDataset
-from superbatch.errors import ArgumentError, LoaderTimeout, SuperbatchError, shown
+from superbatch.errors import ArgumentError, SuperbatchError, shown
 
 try:
     import keras
@@ -48,14 +46,12 @@ class SuperbatchPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         One-hot: integer targets of shape ``(n,)`` or ``(n, 1)`` become float32 ``(n, num_classes)``.
     grow : bool
         Keep all samples that arrive: those that came during an epoch join at its end, and each epoch draws
-        ``len`` batches, without replacement, from all that are there. For streams. The dataset is then read by a thread
-        of this object: do not iterate over it elsewhere, and write ``replays=1`` there.
+        ``len`` batches, without replacement, from all that are there. For streams, and with
+        ``replays=1``; do not iterate over the dataset elsewhere. For the first batch its ``timeout`` holds.
     batch_size : int, optional
         With ``grow``: samples in a batch; that of the dataset by default.
     capacity : int, optional
         With ``grow``: samples that are kept; beyond, the oldest go. Without it memory grows with the stream.
-    timeout : float
-        With ``grow``: seconds to wait for the first batch.
     seed : int
         With ``grow``: of the order of samples.
 
@@ -81,7 +77,6 @@ class SuperbatchPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         grow: bool = False,
         batch_size: int | None = None,
         capacity: int | None = None,
-        timeout: float = 300.0,
         seed: int = 0,
     ) -> None:
         # One thread: batches come from one iterator, and are made by loaders anyway.
@@ -112,7 +107,7 @@ class SuperbatchPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._first: Arrays | None = None
         self._collected: Collected | None = None
         if grow:
-            self._collected = Collected(dataset, batch_size, capacity, timeout, seed)
+            self._collected = Collected(dataset, batch_size, capacity, seed)
         elif batch_size is not None or capacity is not None:
             raise ArgumentError(
                 "batch_size and capacity are of grow=True: write them there, or in SuperbatchDataset"
@@ -145,12 +140,7 @@ class SuperbatchPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     def on_epoch_end(self) -> None:
         """Take in the samples that have arrived since."""
         if self._collected is not None:
-            self._collected.take_in()
-
-    def close(self) -> None:
-        """Stop reading a stream (``grow=True``); the dataset is left to who made it."""
-        if self._collected is not None:
-            self._collected.close()
+            self._collected.join()
 
     def _next(self) -> Arrays:
         if self._given == 0 and self._first is not None:
@@ -180,22 +170,19 @@ class SuperbatchPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
 
 class Collected:
-    """Samples of a dataset that is read in the background, shuffled anew for each epoch.
+    """Samples of a dataset that are kept as they arrive, and shuffled anew for each epoch.
+
+    What has arrived is looked for whenever a batch is drawn; only the first batch is waited for.
 
     Parameters
     ----------
     dataset : SuperbatchDataset
-    batch_size, capacity, timeout, seed
+    batch_size, capacity, seed
         As of :class:`SuperbatchPyDataset`.
     """
 
     def __init__(
-        self,
-        dataset: SuperbatchDataset,
-        batch_size: int | None,
-        capacity: int | None,
-        timeout: float,
-        seed: int,
+        self, dataset: SuperbatchDataset, batch_size: int | None, capacity: int | None, seed: int
     ) -> None:
         size = dataset.batch_size if batch_size is None else batch_size
         if size is None:
@@ -205,94 +192,85 @@ class Collected:
         check_count("batch_size", size, 1)
         if capacity is not None:
             check_count("capacity", capacity, size)
-        check_seconds("timeout", timeout)
-        self._size, self._capacity, self._timeout = size, capacity, timeout
+        if (dataset._replays.least, dataset._replays.most) != (1, 1):
+            raise ArgumentError(
+                "grow=True keeps the samples itself: write replays=1 in SuperbatchDataset"
+            )
+        self._dataset, self._size, self._capacity = dataset, size, capacity
         self._rng = np.random.default_rng(seed)
         self._samples: Arrays = {}
+        self._arrived: list[Arrays] = []
+        self._waiting = 0  # samples in what has arrived
         self._order = np.arange(0)
         self._at = 0
-        self._arrived: list[Arrays] = []
-        self._news = threading.Condition()
-        self._error: BaseException | None = None
-        self._over = self._stopped = False
-        self._thread = threading.Thread(
-            target=self._read, args=(dataset,), name="superbatch-keras", daemon=True
-        )
-        self._thread.start()
+        self._iterator = iter(dataset)  # loaders begin
+        self._over = False
 
     def batches(self) -> int:
-        """Whole batches among the samples that are there; waits for the first."""
-        deadline = time.monotonic() + self._timeout
+        """Whole batches among the samples that have joined; waits for the first."""
         while len(self._order) < self._size:
-            with self._news:
-                there = self._news.wait_for(
-                    lambda: self._arrived or self._over, deadline - time.monotonic()
-                )
-            if not there:
-                raise LoaderTimeout(
-                    f"no batch of {self._size} samples within timeout={self._timeout:g} seconds, "
-                    f"{len(self._order)} are there: raise timeout, or look at the producers"
-                )
-            over = self._over
-            self.take_in()
-            if over and len(self._order) < self._size:
+            if self._over:
                 raise SuperbatchError(
                     f"the stream ended with {len(self._order)} samples, less than batch_size={self._size}: "
                     f"write a smaller batch_size"
                 )
+            self._take()
+            self.join()
         return len(self._order) // self._size
 
-    def take_in(self) -> None:
+    def join(self) -> None:
         """Let the samples that have arrived join, and shuffle."""
-        with self._news:
-            arrived, self._arrived = self._arrived, []
-            error = self._error
-            self._news.notify_all()
-        if error is not None:
-            raise error
-        if arrived:
-            parts = [self._samples, *arrived] if self._samples else arrived
+        self.look()
+        if self._arrived:
+            parts = [self._samples] * bool(self._samples) + self._arrived
             keep = slice(None if self._capacity is None else -self._capacity, None)
             self._samples = {
-                name: np.concatenate([part[name] for part in parts])[keep] for name in arrived[0]
+                name: np.concatenate([part[name] for part in parts])[keep] for name in parts[0]
             }
-        count = len(next(iter(self._samples.values()))) if self._samples else 0
-        self._order, self._at = self._rng.permutation(count), 0
+            self._arrived, self._waiting = [], 0
+        self._shuffle()
+
+    def look(self) -> None:
+        """Take what is there, without waiting; no more than may be kept."""
+        while not self._over and self._there():
+            if self._capacity is not None and self._waiting >= self._capacity:
+                return
+            self._take()
 
     def draw(self) -> Arrays:
         """The next batch of the order; begins a new one where no whole batch is left."""
+        self.look()
         if self._at + self._size > len(self._order):
             self.batches()
-            self._order, self._at = self._rng.permutation(len(self._order)), 0
+            self._shuffle()
         rows = self._order[self._at : self._at + self._size]
         self._at += self._size
         return {name: values[rows] for name, values in self._samples.items()}
 
-    def close(self) -> None:
-        """Stop reading, at the next batch; one that does not come is ended by closing the dataset."""
-        with self._news:
-            self._stopped = True
-            self._news.notify_all()
-        self._thread.join(1)
+    def _shuffle(self) -> None:
+        count = len(next(iter(self._samples.values()))) if self._samples else 0
+        self._order, self._at = self._rng.permutation(count), 0
 
-    def _read(self, dataset: SuperbatchDataset) -> None:
-        try:
-            for batch in dataset.numpy():
-                with self._news:
-                    # Beyond the capacity, what waits here would be dropped anyway: the loader is held back.
-                    waiting = sum(len(next(iter(b.values()))) for b in self._arrived)
-                    if self._capacity is not None and waiting >= self._capacity:
-                        self._news.wait_for(lambda: not self._arrived or self._stopped)
-                    if self._stopped:
-                        return
-                    self._arrived.append(batch)
-                    self._news.notify_all()
-        except BaseException as error:
-            self._error = error
-        finally:
-            with self._news:
-                self._over = True
-                self._news.notify_all()
+    def _there(self) -> bool:
+        """Whether the dataset has a batch, or its end, without waiting."""
+        dataset = self._dataset
+        place = dataset._epochs.place(dataset._cursor)
+        current = dataset._serving._current
+        return (
+            dataset._epochs.ended(dataset._cursor)
+            or (current is not None and current.place == place)
+            or dataset._serving.ready(place)
+        )
+
+    def _take(self) -> None:
+        batch = next(self._iterator, None)
+        if batch is None:  # an epoch of the dataset, or the stream
+            self._iterator = iter(self._dataset)
+            self._over = self._dataset._epochs.ended(self._dataset._cursor)
+            return
+        arrays = {name: to_array(values) for name, values in batch.items()}
+        self._arrived.append(arrays)
+        self._waiting += len(next(iter(arrays.values())))
 
 
 def one_hot(labels: npt.NDArray[Any], num_classes: int) -> npt.NDArray[np.float32]:

@@ -186,6 +186,8 @@ class Part:
 
     def finish(self):
         end = time.monotonic() + 30
+        if (Path(self.stream.folder) / f"{self.index}.error").exists():
+            raise OSError(f"superbatch {self.index} is broken")
         while not (Path(self.stream.folder) / str(self.index)).exists():
             if time.monotonic() > end:
                 raise TimeoutError(f"file {self.index} does not come")
@@ -200,18 +202,12 @@ def release(folder, *parts):
 
 
 def arrived(data, samples):
-    """Wait until the reading thread has so many samples, those that joined before included."""
+    """Wait until so many samples are there, those that joined before included."""
     collected = data._collected
-    there = len(collected._order)
-    with collected._news:
-        collected._news.wait_for(
-            lambda: (
-                collected._over or there + sum(len(b["x"]) for b in collected._arrived) >= samples
-            ),
-            30,
-        )
-        assert collected._error is None
-        assert there + sum(len(b["x"]) for b in collected._arrived) >= samples
+    end = time.monotonic() + 30
+    while len(collected._order) + collected._waiting < samples:
+        assert time.monotonic() < end
+        collected.look()  # waits for nothing
 
 
 def test_samples_grow_at_the_end_of_each_epoch(tmp_path):
@@ -267,8 +263,7 @@ def test_beyond_the_capacity_the_oldest_go(tmp_path):
         assert data.num_batches == 1
         for part in (1, 2):
             release(tmp_path, part)
-            with data._collected._news:
-                assert data._collected._news.wait_for(lambda: data._collected._arrived, 30)
+            arrived(data, min(6, STEP * part) + STEP)
             data.on_epoch_end()
         assert data.num_batches == 2
         served = np.concatenate([data[0][0][:, 0] for _ in range(2)])
@@ -276,18 +271,28 @@ def test_beyond_the_capacity_the_oldest_go(tmp_path):
 
 
 def test_no_first_batch_is_an_error_in_time(tmp_path):
-    with sb.SuperbatchDataset(Stream(str(tmp_path)), 4, replays=1, timeout=60) as dataset:
-        data = SuperbatchPyDataset(dataset, x="x", grow=True, timeout=0.2)
-        with pytest.raises(sb.SuperbatchError, match=r"no batch of 4 samples within timeout=0\.2"):
+    with sb.SuperbatchDataset(Stream(str(tmp_path)), 4, replays=1, timeout=0.5) as dataset:
+        data = SuperbatchPyDataset(dataset, x="x", grow=True)
+        with pytest.raises(sb.SuperbatchError, match=r"within timeout=0\.5"):
             data.num_batches  # noqa: B018
 
 
 def test_what_the_stream_raises_reaches_the_training_loop(tmp_path):
-    with sb.SuperbatchDataset(Stream(str(tmp_path)), 4, replays=1, timeout=1) as dataset:
-        release(tmp_path, 0)
+    release(tmp_path, 0)
+    (tmp_path / "1.error").touch()
+    with sb.SuperbatchDataset(Stream(str(tmp_path)), 4, replays=1, timeout=60) as dataset:
         data = SuperbatchPyDataset(dataset, x="x", y="x", grow=True)
-        with pytest.raises(sb.SuperbatchError, match="timeout"):
-            model(Seen(), 1, "mse", None).fit(data, epochs=100_000, verbose=0)
+        net = model(Seen(), 1, "mse", None)
+        with pytest.raises(OSError, match="superbatch 1 is broken"):
+            net.fit(data, epochs=100_000, verbose=0)
+
+
+def test_what_grows_is_not_replayed_by_the_dataset(tmp_path):
+    with (
+        sb.SuperbatchDataset(Stream(str(tmp_path)), 4, timeout=60) as dataset,
+        pytest.raises(ArgumentError, match="write replays=1"),
+    ):
+        SuperbatchPyDataset(dataset, x="x", grow=True)
 
 
 @pytest.mark.parametrize(
