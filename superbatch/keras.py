@@ -254,10 +254,10 @@ class Collected:
     def _there(self) -> bool:
         """Whether the dataset has a batch, or its end, without waiting."""
         dataset = self._dataset
-        place = dataset._epochs.place(dataset._cursor)
+        place = dataset._epochs.place(dataset._epochs.cursor)
         current = dataset._serving._current
         return (
-            dataset._epochs.ended(dataset._cursor)
+            dataset._epochs.ended(dataset._epochs.cursor)
             or (current is not None and current.place == place)
             or dataset._serving.ready(place)
         )
@@ -266,7 +266,7 @@ class Collected:
         batch = next(self._iterator, None)
         if batch is None:  # an epoch of the dataset, or the stream
             self._iterator = iter(self._dataset)
-            self._over = self._dataset._epochs.ended(self._dataset._cursor)
+            self._over = self._dataset._epochs.ended(self._dataset._epochs.cursor)
             return
         arrays = {name: to_array(values) for name, values in batch.items()}
         self._arrived.append(arrays)
