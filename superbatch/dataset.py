@@ -16,6 +16,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from superbatch import replay
 from superbatch import transport as transport_
 from superbatch.arguments import check_count, check_seconds, usable_cores
+from superbatch.arrays import NumpyBatches
 from superbatch.epochs import Cursor, Epochs
 from superbatch.errors import ArgumentError, SuperbatchError, shown
 from superbatch.progress import Progress
@@ -244,6 +245,26 @@ class SuperbatchDataset(IterableDataset[Batch]):
             self._begun = False
             self._generation += 1
         self._epoch_was_set = True
+
+    def numpy(self) -> NumpyBatches:
+        """The same batches as NumPy arrays; strings become an array of ``str``.
+
+        Returns
+        -------
+        iterable of dict[str, numpy.ndarray]
+            Arrays have the shape of the tensors, with which they share memory (they are copied from a GPU).
+            Its ``len()`` is that of the dataset, and each ``iter()`` begins an epoch of it.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, superbatch as sb
+        >>> field = xr.DataArray(np.zeros((100, 32), "f4"), dims=("time", "x"))
+        >>> source = sb.ArchiveSource({"field": sb.Window(field, time=4)}, samples=64)
+        >>> with sb.SuperbatchDataset(source, batch_size=8, batches_per_epoch=2) as dataset:
+        ...     [type(batch["field"]).__name__ for batch in dataset.numpy()]
+        ['ndarray', 'ndarray']
+        """
+        return NumpyBatches(self)
 
     def _iterate(self, generation: int) -> Iterator[Batch]:
         cursor, meter = self._epochs.cursor, self._meter
