@@ -10,19 +10,46 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from superbatch.stream.gateway.server import Gateway
+    from superbatch.stream.models import latest_model, publish_model
+    from superbatch.stream.producer import Producer
     from superbatch.stream.reservoir import Reservoir
+    from superbatch.stream.retention import LRU, Append, Bounded, Overwrite, Ring
     from superbatch.stream.rounds import Rounds
+    from superbatch.stream.server import Server
     from superbatch.stream.source import StreamSource
 
 # Imported when first used: not everyone has redis-py.
 _PUBLIC = {
+    "Append": "superbatch.stream.retention",
+    "Bounded": "superbatch.stream.retention",
     "Gateway": "superbatch.stream.gateway.server",
+    "LRU": "superbatch.stream.retention",
+    "Overwrite": "superbatch.stream.retention",
+    "Producer": "superbatch.stream.producer",
     "Reservoir": "superbatch.stream.reservoir",
+    "Ring": "superbatch.stream.retention",
     "Rounds": "superbatch.stream.rounds",
+    "Server": "superbatch.stream.server",
     "StreamSource": "superbatch.stream.source",
+    "latest_model": "superbatch.stream.models",
+    "publish_model": "superbatch.stream.models",
 }
 
-__all__ = ["Gateway", "Reservoir", "Rounds", "StreamSource"]
+__all__ = [
+    "LRU",
+    "Append",
+    "Bounded",
+    "Gateway",
+    "Overwrite",
+    "Producer",
+    "Reservoir",
+    "Ring",
+    "Rounds",
+    "Server",
+    "StreamSource",
+    "latest_model",
+    "publish_model",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,59 @@
+"""Addresses of servers, and clients for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from superbatch.errors import ArgumentError, SuperbatchError
+from superbatch.redact import hide
+
+
+def url(address: str) -> str:
+    """The address as a URL that redis-py takes.
+
+    Examples
+    --------
+    >>> url("localhost:6379"), url("/run/valkey.sock"), url("rediss://:secret@host:6380/0")
+    ('redis://localhost:6379', 'unix:///run/valkey.sock', 'rediss://:secret@host:6380/0')
+    """
+    if not isinstance(address, str) or not address:
+        raise ArgumentError(
+            f'address={address!r} is no server: write "host:port", the path of a socket, or a redis:// URL'
+        )
+    if "://" in address:
+        return address
+    return f"unix://{address}" if "/" in address else f"redis://{address}"
+
+
+def connect(address: str, timeout: float) -> Any:
+    """A client that gives up after ``timeout`` seconds without an answer.
+
+    Parameters
+    ----------
+    address : str
+        ``host:port``, a socket's path, or a URL: ``redis://``, ``rediss://`` (TLS), ``unix://``, with
+        ``user:password@`` where the server asks for it; ``redis+cluster://`` for one node of a cluster.
+    timeout : float
+        Seconds.
+
+    Raises
+    ------
+    SuperbatchError
+        redis-py is not installed.
+    """
+    try:
+        import redis
+    except ImportError as error:
+        raise SuperbatchError(
+            "superbatch.stream needs redis-py: pip install 'superbatch[stream]'"
+        ) from error
+    options = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    where = url(address)
+    if where.startswith("redis+cluster://"):
+        return redis.RedisCluster.from_url("redis" + where.removeprefix("redis+cluster"), **options)
+    return redis.Redis.from_url(where, **options)
+
+
+def shown(address: str) -> str:
+    """The address for an error: without a password."""
+    return hide(url(address))
