@@ -369,3 +369,22 @@ def test_values_that_are_no_tensors(value):
 def test_metadata_that_is_cut_off(blob):
     with pytest.raises(TensorError):
         strings(blob)
+
+
+def test_what_a_client_puts_is_trained_on(empty):
+    import superbatch as sb
+    from superbatch import stream
+
+    with Gateway(empty) as gateway:
+        sent = b""
+        for i in range(6):
+            data = np.full((4, 3), i, "<f4").tobytes()
+            target = np.full(4, 10 * i, "<i8").tobytes()
+            sent += command("AI.TENSORSET", f"sim.batch_{i}", "FLOAT", 4, 3, "BLOB", data)
+            sent += command("AI.TENSORSET", f"sim.targets_{i}", "INT64", 4, "BLOB", target)
+        assert talk(gateway, sent) == b"+OK\r\n" * 12
+    source = stream.StreamSource(empty, "sim", stream.Rounds(3), timeout=30)
+    with sb.SuperbatchDataset(source, batch_size=None, replays=1, timeout=30) as dataset:
+        seen = [(b["data"].numpy(), b["target"].numpy()) for b in dataset]
+    assert sorted(int(data[0, 0]) for data, _ in seen) == list(range(6))
+    assert all((data == data[0, 0]).all() and (t == 10 * data[0, 0]).all() for data, t in seen)

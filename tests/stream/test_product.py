@@ -27,7 +27,7 @@ from superbatch import stream
 address, name, count, retention = sys.argv[1:]
 with stream.Producer(address, name, eval("stream." + retention)) as producer:
     for number in range(int(count)):
-        x = np.full((4, 3, 50_000), number, "i4")
+        x = np.full((4, 3, 25_000), number, "i4")  # two pieces
         producer.put(x=x, y=np.arange(4) + 10 * number)
 """
 

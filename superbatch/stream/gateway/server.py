@@ -16,6 +16,7 @@ import redis
 from superbatch.arguments import check_count, check_seconds
 from superbatch.errors import ArgumentError, SuperbatchError, shown
 from superbatch.stream.gateway.batches import Batch, Batches
+from superbatch.stream.gateway.republish import Republish
 from superbatch.stream.gateway.resp import (
     Commands,
     ProtocolError,
@@ -25,6 +26,7 @@ from superbatch.stream.gateway.resp import (
     encode_error,
 )
 from superbatch.stream.gateway.tensors import TensorError, pack, strings, to_array, unpack
+from superbatch.stream.retention import Retention
 
 Publish = Callable[[str, Mapping[str, npt.NDArray[Any]]], None]
 
@@ -58,8 +60,9 @@ class Gateway:
     delete; with ``Client(cluster=True)`` it looks like a cluster of one. Models, scripts and the
     commands that change the server are refused. Clients are served by threads of this process.
 
-    What clients put is also told to ``publish``, once for each batch, before the client gets its answer: a ``publish``
-    that waits holds the simulation back, and one that fails is an error there. Batches are known by their names:
+    What clients put is also put as batches of producers, which ``StreamSource`` reads, or told to a ``publish``
+    of your own: once for each batch, before the client gets its answer. A ``publish`` that waits holds the
+    simulation back, and one that fails is an error there. Batches are known by their names:
 
     ========================================  ====================  ==========================
     put by the client                         producer              fields
@@ -78,8 +81,11 @@ class Gateway:
     host, port
         Where to listen; the default takes a free port on loopback. There is no password: what can reach the port
         can read and write.
-    publish : callable, optional
-        ``publish(producer, fields)`` with read-only arrays, called by one thread at a time.
+    publish : callable or False, optional
+        ``publish(producer, fields)`` with read-only arrays, called by one thread at a time, in the place of
+        producers; False for neither.
+    retention : Retention, optional
+        Of the producers; ``Append()`` by default. With ``Bounded(k)`` the simulation waits for the trainer.
     targets : bool
         False: ``batch_<i>`` is a batch without ``targets_<i>``.
     timeout : float
@@ -113,7 +119,8 @@ class Gateway:
         host: str = "127.0.0.1",
         port: int = 0,
         *,
-        publish: Publish | None = None,
+        publish: Publish | bool | None = None,
+        retention: Retention | None = None,
         targets: bool = True,
         timeout: float = 30.0,
         connections: int = 256,
@@ -124,7 +131,13 @@ class Gateway:
         check_count("connections", connections, 1)
         check_count("nbytes", nbytes, 1)
         self._timeout, self._nbytes = float(timeout), nbytes
-        self._publish, self._batches = publish, Batches(targets)
+        self._producers = Republish(address, retention, self._timeout)
+        self._publish: Publish | None = None
+        if publish is None or publish is True:
+            self._publish = self._producers
+        elif publish is not False:
+            self._publish = publish
+        self._batches = Batches(targets)
         self._publishing = threading.Lock()
         self._server = _connect(address, self._timeout)
         self._closing = threading.Event()
@@ -157,6 +170,7 @@ class Gateway:
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in clients:
             thread.join(5)
+        self._producers.close()
         self._server.close()
 
     def __enter__(self) -> Gateway:
