@@ -226,11 +226,19 @@ class Forecast(Window):
         check_extent("time", time)
         if past not in ("run", "freshest"):
             raise ArgumentError(f'past={shown(past)} is not known: write "run" or "freshest"')
-        for dim in (init_time, step):
+        for argument, dim in (("init_time", init_time), ("step", step)):
+            if not isinstance(dim, str):
+                raise TypeError(
+                    f"{argument}={shown(dim)} is no name of a dimension: write a text, as the array calls it"
+                )
             if dim in self.extents:
                 raise ArgumentError(
                     f"Forecast names an extent for {dim!r}: its runs and steps follow from time="
                 )
+        if late is not None and not isinstance(late, Mapping):
+            raise TypeError(
+                f"late={shown(late)} is no dict: write the probability of each delay, such as {{'3h': 0.1}}"
+            )
         chances = list((late or {}).values())
         if any(not 0 <= c <= 1 for c in chances) or sum(chances) > 1:
             raise ArgumentError(

@@ -55,6 +55,9 @@ def test_code_runs_as_printed(code: str, tmp_path: Path) -> None:
         assert "'pv': torch.Size([16, 21])" in done.stdout
         assert "'site': 16" in done.stdout
         return
+    if "stream.Producer" in code:
+        assert "128 samples, served torch.Size([16, 32]) at a time" in done.stdout
+        return
     said = re.search(r"loss ([\d.]+), (\d+) fresh and (\d+) replayed samples", done.stdout)
     assert said is not None, done.stdout
     # the wave's next hour is a linear function of those before: an untrained network is at about 0.5

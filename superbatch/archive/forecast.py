@@ -85,7 +85,9 @@ def choose(
     init = coords[window.init_time]
     step_lags = _lags(where, window.step, coords[window.step], units)
     if not times.is_time(init):
-        raise ArgumentError(f"{where}: {window.init_time!r} holds no dates but {init.dtype}")
+        raise ArgumentError(
+            f"{where}: {window.init_time!r} holds no dates but {init.dtype}: name the coordinate of the runs' times"
+        )
     if len(init) > 1:
         times.check_order(window.init_time, init)
     now, runs = times.nanoseconds(anchors), times.nanoseconds(init, like=anchors)

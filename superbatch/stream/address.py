@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from superbatch.errors import ArgumentError, SuperbatchError
+from superbatch.errors import shown as brief
 from superbatch.redact import hide
 
 
@@ -16,13 +18,17 @@ def url(address: str) -> str:
     >>> url("localhost:6379"), url("/run/valkey.sock"), url("rediss://:secret@host:6380/0")
     ('redis://localhost:6379', 'unix:///run/valkey.sock', 'rediss://:secret@host:6380/0')
     """
-    if not isinstance(address, str) or not address:
-        raise ArgumentError(
-            f'address={address!r} is no server: write "host:port", the path of a socket, or a redis:// URL'
-        )
+    if not isinstance(address, str) or not address or not address.isprintable():
+        raise _wrong(address)
     if "://" in address:
         return address
     return f"unix://{address}" if "/" in address else f"redis://{address}"
+
+
+def _wrong(address: object) -> ArgumentError:
+    return ArgumentError(
+        f'address={hide(brief(address))} is no server: write "host:port", the path of a socket, or a redis:// URL'
+    )
 
 
 def connect(address: str, timeout: float) -> Any:
@@ -49,11 +55,23 @@ def connect(address: str, timeout: float) -> Any:
         ) from error
     options = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     where = url(address)
-    if where.startswith("redis+cluster://"):
-        return redis.RedisCluster.from_url("redis" + where.removeprefix("redis+cluster"), **options)
-    return redis.Redis.from_url(where, **options)
+    try:
+        urlsplit(where).netloc.encode("idna")
+        if where.startswith("redis+cluster://"):
+            one = "redis" + where.removeprefix("redis+cluster")
+            return redis.RedisCluster.from_url(one, **options)
+        return redis.Redis.from_url(where, **options)
+    except ValueError as error:
+        raise _wrong(address) from error
 
 
 def shown(address: str) -> str:
     """The address for an error: without a password."""
     return hide(url(address))
+
+
+def reason(error: BaseException) -> str:
+    """What a client's exception says, as a part of a sentence."""
+    return (
+        hide(" ".join(str(error).split()).rstrip(".").replace(". ", ", ")) or type(error).__name__
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from superbatch.errors import ArgumentError, SuperbatchError
-from superbatch.stream.address import connect, shown
+from superbatch.stream.address import connect, reason, shown
 
 
 def _model(name: str) -> str:
@@ -105,6 +105,6 @@ def latest_model(
 
 def _unreachable(address: str, timeout: float, error: Exception) -> SuperbatchError:
     return SuperbatchError(
-        f"the server at {shown(address)} did not answer within timeout={timeout:g} s ({error}): start it, or "
-        f"correct address="
+        f"the server at {shown(address)} did not answer within timeout={timeout:g} s ({reason(error)}): start it, or "
+        f"give the address= of one that runs"
     )

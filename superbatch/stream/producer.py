@@ -12,7 +12,7 @@ from typing import Any
 from superbatch.arguments import check_seconds
 from superbatch.errors import ArgumentError, SuperbatchError
 from superbatch.stream import frame, keys
-from superbatch.stream.address import connect, shown
+from superbatch.stream.address import connect, reason, shown
 from superbatch.stream.retention import Append, Retention
 
 # Seconds between signs of life, and how long the server remembers one.
@@ -276,7 +276,7 @@ class Producer:
                 ):
                     raise SuperbatchError(
                         f"the server at {shown(self.address)} did not answer the producer {self.name!r} within "
-                        f"timeout={self._timeout:g} s ({error}): start it, or correct address="
+                        f"timeout={self._timeout:g} s ({reason(error)}): start it, or give the address= of another"
                     ) from error
                 time.sleep(0.05)
             except redis.ResponseError as error:
@@ -287,7 +287,7 @@ class Producer:
                     else "see its log"
                 )
                 raise SuperbatchError(
-                    f"the server at {shown(self.address)} refused a batch of {self.name!r} ({error}): {advice}"
+                    f"the server at {shown(self.address)} refused a batch of {self.name!r} ({reason(error)}): {advice}"
                 ) from error
 
     def _beat(self) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from superbatch.errors import SuperbatchError
 from superbatch.stream import frame, keys
-from superbatch.stream.address import connect, shown
+from superbatch.stream.address import connect, reason, shown
 from superbatch.stream.bulk import Bulk, Gone
 from superbatch.stream.entry import Entry
 from superbatch.stream.producer import DAY
@@ -208,7 +208,7 @@ class Reader:
                 if wrong or time.monotonic() + 0.05 > deadline:
                     raise SuperbatchError(
                         f"the server at {shown(self.address)} did not answer within "
-                        f"timeout={self._timeout:g} s ({error}): start it, or correct address="
+                        f"timeout={self._timeout:g} s ({reason(error)}): start it, or give the address= of another"
                     ) from error
                 time.sleep(0.05)
 

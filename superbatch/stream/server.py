@@ -14,7 +14,7 @@ from typing import Any
 
 from superbatch.errors import SuperbatchError
 from superbatch.memory import parse_bytes
-from superbatch.stream.address import connect, shown
+from superbatch.stream.address import connect, reason, shown
 
 _STARTS = 20.0  # seconds that a server may take to answer
 # Ends the server when the process that started it is gone, however that ended: its end of the pipe closes.
@@ -131,8 +131,8 @@ class Server:
                 if time.monotonic() > deadline:
                     log = self._log()
                     raise SuperbatchError(
-                        f"no server answers at {shown(self.address)} within {seconds:g} s ({error}{log}): "
-                        f"start it, or correct address="
+                        f"no server answers at {shown(self.address)} within {seconds:g} s ({reason(error)}{log}): "
+                        f"start it, or give the address= of one that runs"
                     ) from error
                 time.sleep(0.01)
 

@@ -95,6 +95,10 @@ class StreamSource:
                 f"stream.Reservoir(capacity, watermark)"
             )
         names = not isinstance(producers, str)
+        if names and not isinstance(producers, (list, tuple)):
+            raise ArgumentError(
+                f"producers={shown(producers)} names none: write a pattern such as 'sim*', or a list of names"
+            )
         if not producers or (names and not all(isinstance(p, str) for p in producers)):
             raise ArgumentError(
                 f"producers={shown(producers)} names none: write a pattern such as 'sim*', or a list of names"

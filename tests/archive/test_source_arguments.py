@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import superbatch as sb
+from superbatch import stream
 from superbatch.errors import ArgumentError
 from superbatch.source import Settings
 from tests import tally
@@ -408,6 +409,30 @@ def test_any_forecast_works_or_says_why_not(extents, data) -> None:
     )
     if made is not None:
         works_or_says_why(lambda: bind(made))
+
+
+PARTS: list[Callable[..., Any]] = [
+    stream.Ring,
+    stream.Bounded,
+    stream.LRU,
+    stream.Rounds,
+    lambda given: stream.Reservoir(given),
+    lambda given: stream.Reservoir(1000, given),
+    lambda given: stream.Producer(given, "sim0", timeout=0.01),
+    lambda given: stream.Producer("127.0.0.1:1", given, timeout=0.01),
+    lambda given: stream.Producer("127.0.0.1:1", "sim0", given, timeout=0.01),
+    lambda given: stream.StreamSource(given, "sim0", stream.Rounds(2), timeout=0.01),
+    lambda given: stream.StreamSource("127.0.0.1:1", given, stream.Rounds(2), timeout=0.01),
+    lambda given: stream.StreamSource("127.0.0.1:1", "sim0", given, timeout=0.01),
+    lambda given: stream.StreamSource("127.0.0.1:1", "sim0", stream.Rounds(2), timeout=given),
+    lambda given: stream.publish_model("127.0.0.1:1", "net", given, timeout=0.01),
+]
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(PARTS), junk)
+def test_any_part_of_a_stream_works_or_says_why_not(part, given_) -> None:
+    works_or_says_why(lambda: part(given_))
 
 
 SOURCE = (
