@@ -12,7 +12,7 @@ from superbatch.source import Filled
 
 # Events of the time line that are kept; older ones are dropped.
 _EVENTS = 20_000
-_LOADS = 2_000
+_LOADS = 500
 # Chunks that could not be read are named up to this many.
 _NAMED = 100
 

@@ -374,7 +374,9 @@ def test_17_rejected_samples_are_drawn_again_and_counted(stored):
         {"field": sb.Window(array, time=4)}, samples=64, sequences=8, reject=everything
     )
     began = time.monotonic()
-    with pytest.raises(sb.SuperbatchError, match=r"of \d+ drawn, reject turned down \d+") as caught:
+    with pytest.raises(
+        sb.SuperbatchError, match=r"superbatches in a row: reject turned down \d+"
+    ) as caught:
         serve(hopeless, count=1)
     assert time.monotonic() - began < 30
     assert "valid=" in str(caught.value)
@@ -408,6 +410,7 @@ def test_29_memory_does_not_grow(stored):
         assert len(os.listdir(f"/proc/{pid}/task")) < 40
     ours, theirs, descriptors = zip(*seen, strict=True)
     # Dask and the allocator fill their pools and logs in the first hundreds.
-    assert ours[-1] - ours[0] < 2, ours
+    # The time line keeps its latest events, and fills up.
+    assert ours[-1] - ours[0] < 3, ours
     assert theirs[-1] - theirs[1] < 4, theirs
     assert descriptors[-1] <= descriptors[0] + 1

@@ -257,7 +257,10 @@ def test_within_one_fit_later_epochs_draw_from_all(tmp_path):
 
 
 def test_beyond_the_capacity_the_oldest_go(tmp_path):
-    with sb.SuperbatchDataset(Stream(str(tmp_path)), 4, replays=1, timeout=60) as dataset:
+    # Unshuffled: the first pass over what arrives is in the order of arrival.
+    with sb.SuperbatchDataset(
+        Stream(str(tmp_path)), 4, replays=1, shuffle=False, timeout=60
+    ) as dataset:
         data = SuperbatchPyDataset(dataset, x="x", grow=True, batch_size=3, capacity=6)
         release(tmp_path, 0)
         assert data.num_batches == 1

@@ -8,6 +8,7 @@ pickles a graph even for a client in its own process, and what a task closed ove
 from __future__ import annotations
 
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -255,5 +256,10 @@ def _alone(needed: Sequence[Sequence[Key]], sources: Mapping[Key, Sequence[Key]]
 
 
 def _task(function: Callable[..., Any], *arguments: Any) -> Delayed:
-    task: Delayed = dask.delayed(function, pure=False, traverse=False)(*arguments)
+    # A scheduler keeps a record of every group of keys for ever; keys that are tuples have their first part
+    # as group, so that there are two groups in all.
+    key = (f"superbatch-{function.__name__}", uuid.uuid4().hex)
+    task: Delayed = dask.delayed(function, pure=False, traverse=False)(
+        *arguments, dask_key_name=key
+    )
     return task

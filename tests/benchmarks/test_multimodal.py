@@ -13,7 +13,7 @@ def test_a_short_run_prints_a_row_for_each_kind_and_for_all(tmp_path, capsys) ->
     out = capsys.readouterr().out
     for kind in ("images", "forecasts", "series", "all together"):
         assert re.search(rf"^\| {kind} \| [\d,]+ \|", out, re.MULTILINE)
-    assert re.search(r"All together take \d\.\d\d × the sum", out)
+    assert re.search(r"All together take \d+\.\d\d × the sum", out)
 
 
 def test_an_unknown_name_is_refused(capsys) -> None:
