@@ -94,6 +94,7 @@ class ArchiveFiller:
     def _prepare(self) -> None:
         """Give the workers of a cluster what tasks need; forget what they may not have any more."""
         self._held = {}
+        self._groups = gr.hold_groups(self.client)
         if not self._on_cluster:
             return
         for wait in (*_WAITS, None):
@@ -138,6 +139,7 @@ class ArchiveFiller:
     def close(self) -> None:
         """Let go of the sequences in memory, and of the client."""
         self._held = {}
+        self._groups = []
         self._remote = None
         gr.cutters.pop(self.name, None)
         self.client.close()

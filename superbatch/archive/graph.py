@@ -18,6 +18,7 @@ import dask
 import numpy as np
 import numpy.typing as npt
 from dask.delayed import Delayed
+from distributed import Client, Future
 
 from superbatch.archive import boxes as bx
 from superbatch.archive import patience
@@ -256,10 +257,20 @@ def _alone(needed: Sequence[Sequence[Key]], sources: Mapping[Key, Sequence[Key]]
 
 
 def _task(function: Callable[..., Any], *arguments: Any) -> Delayed:
-    # A scheduler keeps a record of every group of keys for ever; keys that are tuples have their first part
-    # as group, so that there are two groups in all.
-    key = (f"superbatch-{function.__name__}", uuid.uuid4().hex)
     task: Delayed = dask.delayed(function, pure=False, traverse=False)(
-        *arguments, dask_key_name=key
+        *arguments, dask_key_name=_key(function)
     )
     return task
+
+
+def hold_groups(client: Client) -> list[Future[Any]]:
+    """One task of each kind that is never let go, while the result is kept.
+
+    A scheduler keeps a record of every group of keys that has come to its end, for ever (some 4 kB a
+    superbatch). Keys that are tuples have their first part as group, and a group with a task does not end.
+    """
+    return [client.submit(int, key=_key(function)) for function in (load, sample)]
+
+
+def _key(function: Callable[..., Any]) -> tuple[str, str]:
+    return f"superbatch-{function.__name__}", uuid.uuid4().hex
