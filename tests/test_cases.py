@@ -388,6 +388,7 @@ def test_17_rejected_samples_are_drawn_again_and_counted(stored):
     assert sorted(left) == list(range(1, 397, 2))
 
 
+@pytest.mark.timeout(400)  # 45 s alone
 def test_29_memory_does_not_grow(stored):
     _, array = stored((400, 64), (10, 64))
     source = sb.ArchiveSource({"field": sb.Window(array, time=8)}, samples=64, sequences=8)
