@@ -9,6 +9,9 @@ from superbatch.errors import ArgumentError, SuperbatchError
 from superbatch.errors import shown as brief
 from superbatch.redact import hide
 
+# Arguments longer than this are sent from where they are.
+_BUFFER = 6000
+
 
 def url(address: str) -> str:
     """The address as a URL that redis-py takes.
@@ -53,6 +56,9 @@ def connect(address: str, timeout: float) -> Any:
         raise SuperbatchError(
             "superbatch.stream needs redis-py: pip install 'superbatch[stream]'"
         ) from error
+    from redis._parsers import Encoder
+    from redis.connection import PythonRespSerializer
+
     options = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     where = url(address)
     try:
@@ -60,9 +66,19 @@ def connect(address: str, timeout: float) -> Any:
         if where.startswith("redis+cluster://"):
             one = "redis" + where.removeprefix("redis+cluster")
             return redis.RedisCluster.from_url(one, **options)
-        return redis.Redis.from_url(where, **options)
+        # The packer that comes with hiredis copies large values, at a quarter of the speed (measured: 16 MiB,
+        # redis-py 8.1, hiredis 3.5).
+        packer = PythonRespSerializer(_BUFFER, Encoder("utf-8", "strict", False).encode)
+        return redis.Redis.from_url(where, command_packer=packer, **options)
     except ValueError as error:
         raise _wrong(address) from error
+
+
+def is_cluster(client: Any) -> bool:
+    """Whether the keys of a client are spread over several servers."""
+    from redis.cluster import RedisCluster
+
+    return isinstance(client, RedisCluster)
 
 
 def shown(address: str) -> str:

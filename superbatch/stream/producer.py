@@ -12,7 +12,8 @@ from typing import Any
 from superbatch.arguments import check_seconds
 from superbatch.errors import ArgumentError, SuperbatchError
 from superbatch.stream import frame, keys
-from superbatch.stream.address import connect, reason, shown
+from superbatch.stream.address import connect, is_cluster, reason, shown
+from superbatch.stream.held import Batch, Held
 from superbatch.stream.retention import Append, Retention
 
 # Seconds between signs of life, and how long the server remembers one.
@@ -20,8 +21,6 @@ HEARTBEAT = 1.0
 DAY = 86_400
 # A reader that looks up a batch that may be evicted has this long; far more than it needs.
 _EXPIRES = 7 * DAY
-# Batches that are removed at a time where many were taken at once.
-_REMOVED = 64
 
 
 class Producer:
@@ -84,7 +83,8 @@ class Producer:
         self._client = connect(address, self._timeout)
         self.run, self.number = uuid.uuid4().hex[:12], 0
         self._stamp = 0  # of the latest entry of the index, in milliseconds
-        self._sizes: dict[int, list[str]] = {}  # keys of batches that may be removed later
+        self._held = Held(name)
+        self._taken_at = b"0"
         self._closed = False
         self._ended: threading.Event | None = None
         self._deadline = time.monotonic() + self._timeout
@@ -115,22 +115,22 @@ class Producer:
             raise SuperbatchError(f"the producer {self.name!r} is closed: make a new one")
         batch = frame.checked(arrays)
         self._deadline = time.monotonic() + self._timeout
+        taken = None
         if self.retention.wait is not None:
-            self._wait(self.retention.wait)
+            taken = self._wait(self.retention.wait)
         number = self.number
         found = [
             (keys.piece(self.name, self.run, number, field, part), memory)
             for field, part, memory in frame.pieces(batch)
         ]
-        self._sizes[number] = [key for key, _ in found]
-        gone = self._outdated(number)
+        gone = self._outdated(taken)
         self._stamp = max(self._stamp + 1, int(1000 * time.time()))
         samples = len(next(iter(batch.values())))
         self._again(lambda: self._write(number, samples, frame.about(batch), found, gone))
-        for old in [n for n in self._sizes if set(self._sizes[n]) <= set(gone)]:
-            del self._sizes[old]
-        if self.retention.keep is None and self.retention.wait is None:
-            self._sizes.clear()
+        self._held.remove(gone)
+        if self._removes:
+            stamp = f"{self._stamp}-0".encode()
+            self._held.add(Batch(stamp, self.run, number, [key for key, _ in found]))
         self.number += 1
         return number
 
@@ -182,6 +182,9 @@ class Producer:
             last = frame.entry(name, newest[0][1])
             if resume and not last.last:
                 self.run, self.number = last.run, last.number + 1
+        if self._removes:
+            # What an earlier life of this producer has left counts as well.
+            self._held = Held(name, client.xrange(keys.index(name)))
         client.sadd(keys.NAMES, name)
         with client.pipeline(transaction=True) as pipe:
             pipe.hset(keys.state(name), mapping={"run": self.run, "closed": 0})
@@ -194,7 +197,7 @@ class Producer:
         samples: int,
         fields: str,
         found: list[tuple[str, memoryview]],
-        gone: list[str],
+        gone: list[Batch],
         last: bool = False,
     ) -> None:
         """All of a batch, or nothing of it; its entry in the index comes last."""
@@ -213,55 +216,81 @@ class Producer:
             for key, memory in found:
                 pipe.set(key, memory, ex=_EXPIRES if self.retention.expires else None)
             if gone:
-                pipe.unlink(*gone)
+                pipe.unlink(*(key for batch in gone for key in batch.keys))
             pipe.set(keys.beat(name), 1, ex=DAY)
             if last:
                 pipe.hset(keys.state(name), "closed", 1)
             pipe.xadd(keys.index(name), entry, id=f"{self._stamp}-0")
-            if self.retention.keep is not None:
-                pipe.xtrim(keys.index(name), maxlen=self.retention.keep + last, approximate=False)
+            if gone:
+                pipe.xdel(keys.index(name), *(batch.stamp for batch in gone))
+            if (
+                not self._cluster
+            ):  # where all keys are in one place, readers are woken up by the same transaction
+                _announce(pipe, name)
             results = pipe.execute(raise_on_error=False)
         for result in results:
             if isinstance(result, redis.ResponseError):
-                if "equal or smaller" in str(result):  # it is there already: it was sent again
-                    continue
-                raise result
-        client.xadd(keys.NEWS, {"p": name}, maxlen=keys.NEWS_LENGTH, approximate=True)
+                if "equal or smaller" not in str(result):
+                    raise result
+                if not self._there(number):
+                    # Somebody else with this name, or an earlier life of it, has a clock that is ahead.
+                    newest = client.xrevrange(keys.index(name), count=1)
+                    self._stamp = int(newest[0][0].split(b"-")[0]) + 1
+                    return self._write(number, samples, fields, found, gone, last)
+        if self._cluster:
+            with client.pipeline(transaction=False) as pipe:
+                _announce(pipe, name)
+                pipe.execute()
+        return None
 
-    def _outdated(self, number: int) -> list[str]:
-        """Keys that are removed when batch ``number`` is put."""
-        keep = self.retention.keep
-        if keep is not None:
-            old = [n for n in self._sizes if n <= number - keep]
-        elif self.retention.wait is not None:
-            old = [n for n in self._sizes if n <= self._taken()]
-        else:
-            return []
-        return [key for n in old[:_REMOVED] for key in self._sizes[n]]
+    def _there(self, number: int) -> bool:
+        """Whether the entry was made: its answer may have been lost, and it was sent again."""
+        at = f"{self._stamp}-0"
+        found = self._client.xrange(keys.index(self.name), at, at)
+        return bool(found) and (found[0][1][b"r"].decode(), int(found[0][1][b"n"])) == (
+            self.run,
+            number,
+        )
 
-    def _wait(self, most: int) -> None:
-        """Until fewer than ``most`` batches are there that were not taken."""
-        while self.number - 1 - self._taken() >= most:
+    @property
+    def _removes(self) -> bool:
+        return self.retention.keep is not None or self.retention.wait is not None
+
+    @property
+    def _cluster(self) -> bool:
+        return is_cluster(self._client)
+
+    def _outdated(self, taken: tuple[str, int] | None) -> list[Batch]:
+        """What is removed when the next batch is put."""
+        if self.retention.keep is not None:
+            return self._held.beyond(self.retention.keep - 1)
+        return self._held.done(taken) if self.retention.wait is not None else []
+
+    def _wait(self, most: int) -> tuple[str, int] | None:
+        """Until fewer than ``most`` batches are there that were not taken; which one was taken last."""
+        while self._held.untaken(taken := self._taken()) >= most:
             left = self._deadline - time.monotonic()
             if left <= 0:
                 raise SuperbatchError(
                     f"the trainer took no batch of {self.name!r} within timeout={self._timeout:g} s, and "
                     f"Bounded({most}) keeps no more: start the trainer, or write another retention"
                 )
-            at = self._taken_id
+            at = self._taken_at
             self._again(
                 lambda at=at, left=left: self._client.xread(
-                    {keys.taken(self.name): at}, 1, max(1, int(1000 * min(left, 1.0)))
+                    {keys.taken(self.name): at},
+                    1,
+                    max(1, int(1000 * min(left, 1.0, self._timeout / 2))),
                 )
             )
 
-    def _taken(self) -> int:
-        """The latest batch of this run that is not needed any more."""
+        return taken
+
+    def _taken(self) -> tuple[str, int] | None:
+        """Run and number of the latest batch that is not needed any more."""
         newest = self._again(lambda: self._client.xrevrange(keys.taken(self.name), count=1))
-        self._taken_id = newest[0][0] if newest else b"0"
-        if not newest or newest[0][1][b"r"].decode() != self.run:
-            return -1
-        return int(newest[0][1][b"n"])
+        self._taken_at = newest[0][0] if newest else b"0"
+        return (newest[0][1][b"r"].decode(), int(newest[0][1][b"n"])) if newest else None
 
     def _again(self, ask: Any) -> Any:
         """Ask until the server answers, or the time is over."""
@@ -308,4 +337,11 @@ def _live(address: str, name: str, ended: threading.Event) -> None:
     while not ended.wait(HEARTBEAT):
         with contextlib.suppress(Exception):  # that the server is away is noticed by put
             client.set(keys.beat(name), 1, ex=DAY)
+            client.sadd(keys.NAMES, name)  # a server may have come back without what it had
     client.close()
+
+
+def _announce(pipe: Any, name: str) -> None:
+    """Make the producer known, and wake readers up."""
+    pipe.sadd(keys.NAMES, name)
+    pipe.xadd(keys.NEWS, {"p": name}, maxlen=keys.NEWS_LENGTH, approximate=True)

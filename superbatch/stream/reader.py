@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from superbatch.errors import SuperbatchError
 from superbatch.stream import frame, keys
-from superbatch.stream.address import connect, reason, shown
+from superbatch.stream.address import connect, is_cluster, reason, shown
 from superbatch.stream.bulk import Bulk, Gone
 from superbatch.stream.entry import Entry
 from superbatch.stream.producer import DAY
 
+_LOOK_UP = 1.0  # seconds
 # Entries of one producer that are read at a time.
 _MANY = 1000
 
@@ -90,7 +91,8 @@ class Reader:
             if found or left <= 0:
                 return found
             at = news[0][0] if news else b"0"
-            block = max(1, int(1000 * min(left, self._timeout / 2)))
+            # In a cluster a producer may die between its batch and the news of it: looked up now and then.
+            block = max(1, int(1000 * min(left, self._timeout / 2, _LOOK_UP)))
             self._again(lambda at=at, block=block: self._client.xread({keys.NEWS: at}, 1, block))
 
     def fetch(self, entry: Entry, into: Mapping[str, npt.NDArray[Any]]) -> bool:
@@ -176,7 +178,7 @@ class Reader:
         return [entry for _, entry in sorted(found, key=lambda item: item[0])]
 
     def _get(self, names: list[str], memories: list[memoryview]) -> bool:
-        if not hasattr(self._client, "connection_pool"):  # a cluster
+        if is_cluster(self._client):
             for name, memory in zip(names, memories, strict=True):
                 value = self._client.get(name)
                 if value is None or len(value) != len(memory):

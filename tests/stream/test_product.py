@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -356,3 +357,90 @@ def test_a_dataset_trains_on_everything_once(retention, port) -> None:
         assert stats.fresh == stats.replayed == 2 * 12 * 4
         for writer in writers:
             assert writer.wait(20) == 0
+
+
+def values(address: str) -> list[bytes]:
+    return [key for key in connect(address, 5).scan_iter() if b":v:" in key]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize(
+    ("retention", "most"), [(stream.Overwrite(), 1), (stream.Ring(3), 3), (stream.Bounded(3), 3)]
+)
+def test_what_earlier_lives_left_counts(server, retention, most, resume) -> None:
+    reader, after = Reader(server.address), {}
+    for _ in range(6):
+        producer = stream.Producer(server.address, "sim0", retention, resume=resume)
+        for _ in range(2):
+            producer.put(x=np.zeros(3))
+        producer._stop()  # as if it had been killed: the run is not closed
+        for entry in reader.entries(after, "sim0", 5):
+            after["sim0"] = entry.run, entry.number
+            reader.taken("sim0", entry.run, entry.number)
+        assert len(values(server.address)) <= most
+    assert connect(server.address, 5).xlen("sb:{sim0}:index") <= most
+
+
+def test_lives_that_nobody_takes_from_hold_a_bounded_producer_back(server) -> None:
+    for life in range(3):
+        producer = stream.Producer(server.address, "sim0", stream.Bounded(4), timeout=0.5)
+        if life < 2:
+            for _ in range(2):
+                producer.put(x=np.zeros(3))
+        else:
+            with pytest.raises(sb.SuperbatchError, match="took no batch"):
+                producer.put(x=np.zeros(3))
+        producer._stop()
+
+
+def test_a_server_that_comes_back_empty_learns_of_its_producers(server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    one = stream.Server(port=port)
+    producer = stream.Producer(f"127.0.0.1:{port}", "sim0")
+    reader = Reader(f"127.0.0.1:{port}")
+    producer.put(x=np.zeros(3))
+    (entry,) = everything(reader, "sim*")
+    one.close()
+    with stream.Server(port=port):
+        producer.put(x=np.ones(3))
+        (new,) = reader.entries({"sim0": (entry.run, entry.number)}, "sim*", 10)
+        assert (new.run, new.number) == (entry.run, 1)
+        assert (fetched(reader, new)["x"] == 1).all()
+        producer.close()
+
+
+def test_a_clock_that_is_behind_loses_nothing(server) -> None:
+    ahead = stream.Producer(server.address, "sim0")
+    behind = stream.Producer(server.address, "sim0")
+    ahead._stamp += 3_600_000
+    numbers = []
+    for number in range(3):
+        ahead.put(x=np.full(2, number))
+        behind.put(x=np.full(2, 10 + number))
+        numbers += [number, 10 + number]
+    reader = Reader(server.address)
+    assert [fetched(reader, e)["x"][0] for e in everything(reader)] == numbers
+    for producer in (ahead, behind):
+        producer._stop()
+
+
+def listening() -> set[str]:
+    """Addresses and ports that somebody listens at, as the kernel writes them."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, at, _, state, *_ = line.split()
+            if state == "0A":
+                found.add(at)
+    return found
+
+
+def test_a_server_with_a_port_listens_on_loopback_alone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with stream.Server(port=port):
+        assert [at for at in listening() if at.endswith(f":{port:04X}")] == [f"0100007F:{port:04X}"]
+    before = listening()
+    with stream.Server():
+        assert listening() <= before
