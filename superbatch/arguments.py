@@ -7,6 +7,9 @@ import os
 
 from superbatch.errors import ArgumentError, shown
 
+# Three years, in seconds: the clocks of sockets and locks go no further than a century or two.
+_LONGEST = 1e8
+
 
 def usable_cores() -> int:
     """Cores that this process may use."""
@@ -39,7 +42,7 @@ def check_seconds(name: str, value: object) -> None:
     ------
     ArgumentError
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LONGEST:
         raise ArgumentError(
-            f"{name}={shown(value)} is not a time: write a number of seconds above 0"
+            f"{name}={shown(value)} is not a time: write a number of seconds above 0, {_LONGEST:,.0f} at most"
         )

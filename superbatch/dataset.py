@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from superbatch import replay
 from superbatch import transport as transport_
 from superbatch.arguments import check_count, check_seconds, usable_cores
 from superbatch.arrays import NumpyBatches
+from superbatch.closing import Closing
 from superbatch.epochs import Cursor, Epochs
 from superbatch.errors import ArgumentError, SuperbatchError, shown
 from superbatch.progress import Progress
@@ -37,7 +37,7 @@ _NOTICEABLE = 0.002
 _STATE_VERSION = 1
 
 
-class SuperbatchDataset(IterableDataset[Batch]):
+class SuperbatchDataset(Closing, IterableDataset[Batch]):
     """Batches out of superbatches that background processes load.
 
     Iterate over it directly, or wrap it in ``DataLoader(dataset, batch_size=None, num_workers=0)``. Each
@@ -507,17 +507,6 @@ class SuperbatchDataset(IterableDataset[Batch]):
         self._generation += 1
         self._serving.stop()
         self._receiver.close()
-
-    def __enter__(self) -> SuperbatchDataset:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         raise SuperbatchError(

@@ -42,12 +42,32 @@ class Options:
     normalize: str = "loader"
 
     def __post_init__(self) -> None:
-        if self.edge not in ("drop", "fill"):
-            raise ArgumentError(f'edge={shown(self.edge)} is not known: write "drop" or "fill"')
-        number = isinstance(self.nan, (int, float)) and not isinstance(self.nan, bool)
-        if self.nan is not None and self.nan not in ("keep", "drop") and not number:
+        check_choice("edge", self.edge, "drop", "fill")
+        check_choice("normalize", self.normalize, "loader", "device")
+        if (
+            (not isinstance(self.nan, (int, float)) or isinstance(self.nan, bool))
+            and self.nan is not None
+            and (not isinstance(self.nan, str) or self.nan not in ("keep", "drop"))
+        ):
             raise ArgumentError(
                 f'nan={shown(self.nan)} is not known: write "keep", "drop" or a number'
+            )
+        for name, flag in (("mask", self.mask), ("decode", self.decode)):
+            if not isinstance(flag, (bool, np.bool_)):
+                raise TypeError(
+                    f"{name}={shown(flag)} is neither True nor False: write one of them"
+                )
+        if self.at is not None and not (
+            isinstance(self.at, Mapping) and all(isinstance(c, str) for c in self.at.values())
+        ):
+            raise TypeError(
+                f"at={shown(self.at)} is no dict: write the coordinate of each dimension, such as "
+                f"{{'y': 'latitude', 'x': 'longitude'}}"
+            )
+        known = isinstance(self.crs, (str, int, Mapping)) and not isinstance(self.crs, bool)
+        if self.crs is not None and not known and not hasattr(self.crs, "to_wkt"):
+            raise TypeError(
+                f'crs={shown(self.crs)} is no projection: write one that pyproj knows, such as "EPSG:27700"'
             )
         if (
             isinstance(self.dropout, bool)
@@ -56,10 +76,6 @@ class Options:
         ):
             raise ArgumentError(
                 f"dropout={shown(self.dropout)} is not a probability: write 0 up to below 1"
-            )
-        if self.normalize not in ("loader", "device"):
-            raise ArgumentError(
-                f'normalize={shown(self.normalize)} is not known: write "loader" or "device"'
             )
         if self.dtype is not None and self.dtype.kind not in "biuf":
             raise ArgumentError(
@@ -152,9 +168,8 @@ class Window:
         **extents: Extent,
     ) -> None:
         self.data = data
-        kind = None if dtype is None else np.dtype(dtype)
         self.options = Options(
-            crs, at, edge, nan, bool(mask), kind, mean, std, dropout, bool(decode), normalize
+            crs, at, edge, nan, mask, _dtype(dtype), mean, std, dropout, decode, normalize
         )
         self.extents: Mapping[str, Extent] = dict(extents)
         for dim, extent in extents.items():
@@ -224,8 +239,7 @@ class Forecast(Window):
     ) -> None:
         super().__init__(data, **options_and_extents)
         check_extent("time", time)
-        if past not in ("run", "freshest"):
-            raise ArgumentError(f'past={shown(past)} is not known: write "run" or "freshest"')
+        check_choice("past", past, "run", "freshest")
         for argument, dim in (("init_time", init_time), ("step", step)):
             if not isinstance(dim, str):
                 raise TypeError(
@@ -240,13 +254,45 @@ class Forecast(Window):
                 f"late={shown(late)} is no dict: write the probability of each delay, such as {{'3h': 0.1}}"
             )
         chances = list((late or {}).values())
-        if any(not 0 <= c <= 1 for c in chances) or sum(chances) > 1:
+        if (
+            not all(isinstance(c, (int, float)) and 0 <= c <= 1 for c in chances)
+            or sum(chances) > 1
+        ):
             raise ArgumentError(
-                f"late={shown(late)}: probabilities are from 0 to 1, and together at most 1"
+                f"late={shown(late)}: give probabilities from 0 to 1, together at most 1"
             )
         self.time, self.init_time, self.step = time, init_time, step
         self.delay, self.past, self.max_age = delay, past, max_age
-        self.accumulated, self.late = accumulated, dict(late or {})
+        self.accumulated, self.late = _labels(accumulated), dict(late or {})
+
+
+def _dtype(given: Any) -> np.dtype[Any] | None:
+    try:
+        return None if given is None else np.dtype(given)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"dtype={shown(given)} is none: write a number's type, such as float32"
+        ) from error
+
+
+def _labels(given: Any) -> Any:
+    """Which variables are accumulated: True or False for all of them, a label, or a list of labels."""
+    if isinstance(given, (bool, str)):
+        return given
+    labels = given.tolist() if isinstance(given, np.ndarray) else given
+    if isinstance(labels, (list, tuple, set)) and all(isinstance(n, (str, int)) for n in labels):
+        return list(labels)
+    raise TypeError(
+        f"accumulated={shown(given)} names no variables: write True for all values, or labels of one dimension"
+    )
+
+
+def check_choice(name: str, value: object, *choices: str) -> None:
+    """Raise where an argument is none of its choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise ArgumentError(
+            f"{name}={shown(value)} is not known: write {' or '.join(f'{c!r}' for c in choices)}"
+        )
 
 
 def check_extent(dim: str, extent: object) -> None:

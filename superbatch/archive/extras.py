@@ -12,7 +12,7 @@ from superbatch.archive import times
 from superbatch.archive.anchors import Extra
 from superbatch.archive.grid import Grid
 from superbatch.archive.lookup import Lookup
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 
 
 def extras(include: str | Iterable[str], grid: Grid) -> list[Extra]:
@@ -37,11 +37,11 @@ def extras(include: str | Iterable[str], grid: Grid) -> list[Extra]:
     for name in names:
         if name not in known:
             raise ArgumentError(
-                f"include={name!r} is not known: write some of {', '.join(map(repr, known))}"
+                f"include={shown(name)} is not known: write some of {', '.join(map(repr, known))}"
             )
         if name in taken:
             raise ArgumentError(
-                f"include={name!r} is the name of a modality too: call the modality something else"
+                f"include={shown(name)} is the name of a modality too: call the modality something else"
             )
         found.append(known[name])
     return found

@@ -12,7 +12,7 @@ import pandas as pd
 
 from superbatch.archive import times
 from superbatch.archive.lookup import Points
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 from superbatch.window import Forecast
 
 Ints = npt.NDArray[np.int64]
@@ -100,6 +100,12 @@ def choose(
         low, high = times.steps(window.time, pd.Timedelta(step, unit="ns"), where)
     else:
         low, high = 0, int(window.time)
+    # Looked at before anything is made that is as long.
+    reach = (int(runs[-1] - runs[0]) + int(step_lags[-1] - step_lags[0])) // step + 1
+    if high - low > reach:
+        raise ArgumentError(
+            f"{where}: time={shown(window.time)} takes {high - low} steps where the runs reach over {reach}: shorten it"
+        )
     offsets = np.arange(low, high, dtype=np.int64) * step
     # The anchor on the archive's own clock: valid times are a run's time plus whole steps.
     phase = int(runs[0]) % step
@@ -109,7 +115,7 @@ def choose(
     waits = [usual, *(usual + int(times.offset(w, f"{where}, late").value) for w in window.late)]
     if min(waits) < usual:
         raise ArgumentError(
-            f"{where}: late={window.late!r} has a run come before its delay: write offsets above 0"
+            f"{where}: late={shown(window.late)} has a run come before its delay: write offsets above 0"
         )
     reasons = {"no run old enough": np.ones(len(now), bool), "run too old": np.ones(len(now), bool)}
     reasons["no such step"] = np.ones(len(now), bool)

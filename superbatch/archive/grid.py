@@ -15,7 +15,7 @@ from superbatch.archive.chunks import Chunks
 from superbatch.archive.crop import Cut
 from superbatch.archive.lookup import Lookup, Points
 from superbatch.archive.times import is_time
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 from superbatch.window import Forecast, Window
 
 Ints = npt.NDArray[np.int64]
@@ -117,13 +117,13 @@ def extent(
         return low, low + length
     if coordinate is None or not is_time(coordinate):
         raise ArgumentError(
-            f"Window of {name!r}: {dim}={extent!r} gives time offsets, but {dim!r} has no time coordinate: "
+            f"Window of {name!r}: {dim}={shown(extent)} gives time offsets, but {dim!r} has no time coordinate: "
             f"write a number of positions, such as {dim}=12"
         )
     step = times.step_of(coordinate) if len(coordinate) > 1 else pd.Timedelta(0)
     if not step:
         raise ArgumentError(
-            f"Window of {name!r}: {dim}={extent!r} gives time offsets, but {dim!r} has "
+            f"Window of {name!r}: {dim}={shown(extent)} gives time offsets, but {dim!r} has "
             + (
                 f"most of its {len(coordinate)} stamps repeated: drop them first, such as with "
                 f".drop_duplicates({dim!r})"
@@ -176,7 +176,8 @@ def nearest_pixels(
         missing = [c for c in m.window.options.at.values() if c not in m.window.data.coords]
         if missing:
             raise ArgumentError(
-                f"at= of {m.name!r} names {missing[0]!r}, which its array has no coordinate of"
+                f"at= of {m.name!r} names {missing[0]!r}, which its array has no coordinate of: name one of "
+                f"{', '.join(map(str, m.window.data.coords)) or '(none)'}"
             )
         own_y, own_x = coordinates(m, dims)
         return places.nearest_2d(own_y, own_x, y, x)

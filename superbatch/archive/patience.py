@@ -15,6 +15,7 @@ import numpy.typing as npt
 from superbatch.archive import boxes as bx
 from superbatch.archive.arrays import Array
 from superbatch.archive.boxes import Box
+from superbatch.archive.read_bytes import awaited
 
 # The first wait before a read is tried again; each further one is twice as long.
 _BACK_OFF = 0.2
@@ -91,9 +92,11 @@ class Reads:
     def stuck(self, seconds: float) -> str | None:
         """What has been read for longer than this, in words; None where nothing has."""
         now = time.monotonic()
-        for name, box, since in list(self._running.values()):
+        for thread, (name, box, since) in list(self._running.items()):
             if now - since > seconds:
-                return f"{name} at {spell(box)}, for {now - since:.0f} s"
+                key = awaited.get(thread)
+                chunk = "" if key is None else f", chunk {key}"
+                return f"{name} at {spell(box)}{chunk}, for {now - since:.0f} s"
         return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -74,7 +74,7 @@ def transform(crs_from: Any, crs_to: Any, y: Floats, x: Floats) -> tuple[Floats,
     if crs_from is None or crs_to is None:
         known = crs_to if crs_from is None else crs_from
         raise ArgumentError(
-            f"crs={known!r} is that of one side only: write crs= of the reference and of the window, or "
+            f"crs={shown(known)} is that of one side only: write crs= of the reference and of the window, or "
             f"sites.attrs['crs'] where there are sites"
         )
     try:
@@ -83,8 +83,11 @@ def transform(crs_from: Any, crs_to: Any, y: Floats, x: Floats) -> tuple[Floats,
         raise ArgumentError("crs= needs pyproj: pip install 'superbatch[geo]'") from error
     try:
         change = pyproj.Transformer.from_crs(crs_from, crs_to, always_xy=True)
-    except pyproj.exceptions.CRSError as error:
-        raise ArgumentError(f"crs={crs_from!r} or crs={crs_to!r} is not known: {error}") from error
+    except (pyproj.exceptions.CRSError, TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(
+            f"crs={shown(crs_from)} or crs={shown(crs_to)} is not known: write one that pyproj knows, such as "
+            f'"EPSG:27700"'
+        ) from error
     new_x, new_y = change.transform(x, y)
     return np.where(np.isfinite(new_y), new_y, np.nan), np.where(np.isfinite(new_x), new_x, np.nan)
 

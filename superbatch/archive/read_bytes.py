@@ -35,6 +35,9 @@ class Fetching(threading.local):
 
 fetching = Fetching()
 
+# The key that each thread waits for, so that one that never comes can be named from another thread.
+awaited: dict[int, str] = {}
+
 
 def scratch(purpose: str, size: int) -> Bytes:
     """Memory of this thread, `size` bytes of it, that keeps its pages from use to use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,15 @@ import zarr
 from numpy.typing import NDArray
 
 from superbatch.archive.decode import Bytes, Layout, Shard, layout
-from superbatch.archive.read_bytes import Fetcher, Request, StoreBytes, fetcher, fetching, scratch
+from superbatch.archive.read_bytes import (
+    Fetcher,
+    Request,
+    StoreBytes,
+    awaited,
+    fetcher,
+    fetching,
+    scratch,
+)
 
 # Most bytes, as they are when decoded, of the requests to a remote store that wait at a time.
 AHEAD_BYTES = 256 << 20
@@ -164,12 +173,15 @@ class Direct:
         fitting = AHEAD_BYTES // (values * self._layout.dtype.itemsize)
         found = self._source.fetch(requests, max(1, min(limit, fitting)))
         for key, _ in requests:
-            began = time.monotonic()
+            began, thread = time.monotonic(), threading.get_ident()
+            awaited[thread] = key
             try:
                 data = next(found)
             except Exception as error:
                 error.add_note(f"in chunk {key}")
                 raise
+            finally:
+                awaited.pop(thread, None)
             fetching.seconds += time.monotonic() - began
             yield key, data
 

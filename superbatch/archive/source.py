@@ -29,7 +29,7 @@ from superbatch.archive.feed import ArchiveFeed
 from superbatch.archive.grid import Grid
 from superbatch.archive.plan import Plan
 from superbatch.archive.sites import Sites
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 from superbatch.memory import parse_bytes
 from superbatch.source import Fields, Settings
 from superbatch.window import Window
@@ -143,7 +143,7 @@ class ArchiveSource:
         if isinstance(sites, str):
             if sites != "all":
                 raise ArgumentError(
-                    f'sites={sites!r} is not known: write "all", or a Dataset of places'
+                    f'sites={shown(sites)} is not known: write "all", or a Dataset of places'
                 )
             places: Sites | None = Sites.all_of(windows)
         else:

@@ -99,7 +99,7 @@ class Space:
         if len(dims) != 2:
             raise ArgumentError(
                 f"Window of {m.name!r} has crs= or at=, which takes two dimensions of space: it has "
-                f"{', '.join(dims) or 'none that sites tell the place of'}"
+                f"{', '.join(dims) or 'none that sites tell the place of'}; name extents of two"
             )
         dims = north_east(m, dims)
         y, x = (self.sites.places[str(self.variable(m, d))] for d in dims)
@@ -140,14 +140,14 @@ class Space:
         if len(dims) != 2:
             raise ArgumentError(
                 f"Window of {m.name!r} is on a grid of its own (crs= or at=), which takes two dimensions of "
-                f"space: it has {', '.join(dims)}"
+                f"space: it has {', '.join(dims)}; name extents of two"
             )
         mine = [d for d in reference.window.extents if d in self.columns and d != self.time][:2]
         dims, mine = north_east(m, dims), north_east(reference, mine)
         if len(mine) != 2:
             raise ArgumentError(
                 f"the reference {reference.name!r} has no two windowed dimensions of space that "
-                f"{m.name!r} could be placed by"
+                f"{m.name!r} could be placed by: name extents of two"
             )
         y, x = coordinates(reference, mine)
         y, x = places.transform(reference.window.options.crs, m.window.options.crs, y, x)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 
 Ints = npt.NDArray[np.int64]
 
@@ -85,7 +85,7 @@ def offset(value: object, where: str) -> pd.Timedelta:
     except ValueError:
         pass
     raise ArgumentError(
-        f'{where}: {value!r} is not a time offset: write one such as "30min" or "-2h"'
+        f'{where}: {shown(value)} is not a time offset: write one such as "30min" or "-2h"'
     )
 
 
@@ -97,7 +97,7 @@ def steps(extent: slice, step: pd.Timedelta, where: str) -> tuple[int, int]:
     low, high = -((-begin) // step), end // step + 1
     if high <= low:
         raise ArgumentError(
-            f"{where}: {extent!r} holds no position of an axis with a step of {step}: write a longer slice"
+            f"{where}: {shown(extent)} holds no position of an axis with a step of {step}: write a longer slice"
         )
     return int(low), int(high)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from superbatch.archive.grid import Dimension
 from superbatch.archive.starts import Starts
 from superbatch.archive.times import gap_ends
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 
 Valid = npt.ArrayLike | Callable[[npt.NDArray[Any]], Any] | Sequence[slice]
 
@@ -195,7 +195,7 @@ def _index(name: str, known: npt.NDArray[Any] | None) -> Any:
 def _slice(index: Any, period: slice, dimension: Dimension) -> tuple[int, int]:
     if not isinstance(period, slice) or period.step is not None:
         raise ArgumentError(
-            f"valid holds {period!r}: a list of periods holds slices without a step"
+            f"valid holds {shown(period)}: a list of periods holds slices without a step"
         )
     try:
         if index is None:
@@ -204,6 +204,7 @@ def _slice(index: Any, period: slice, dimension: Dimension) -> tuple[int, int]:
         found = index.slice_indexer(period.start, period.stop)
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError(
-            f"valid holds {period!r}, which cannot be found along {dimension.name!r}: {error}"
+            f"valid holds {shown(period)}, which cannot be found along {dimension.name!r} ({error}): write "
+            f"slices of what its coordinate holds"
         ) from error
     return int(found.start), int(found.stop)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superbatch.errors import ArgumentError
+from superbatch.errors import ArgumentError, shown
 from superbatch.source import Late
 from superbatch.window import Options
 
@@ -170,6 +170,20 @@ def _broadcast(
 ) -> npt.NDArray[Any] | None:
     if given is None:
         return None
+    try:
+        return _array(given, what, name, dims, shape, data)
+    except (TypeError, ValueError, KeyError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        raise ArgumentError(
+            f"{what} of {name!r} is {shown(given)}, which makes no numbers ({type(error).__name__}): write a "
+            f"number, or a DataArray of numbers by dimensions of the window"
+        ) from error
+
+
+def _array(
+    given: Any, what: str, name: str, dims: Sequence[str], shape: Sequence[int], data: Any
+) -> npt.NDArray[Any]:
     if hasattr(given, "dims") and hasattr(given, "transpose"):
         unknown = [d for d in given.dims if d not in dims]
         if unknown:
@@ -194,6 +208,6 @@ def _broadcast(
     if not fits:
         raise ArgumentError(
             f"{what} of {name!r} has shape {array.shape}, which does not broadcast against the window's "
-            f"{tuple(shape)}: write a number, or a DataArray by {dims[0]!r}"
+            f"{tuple(shape)}: write a number, or a DataArray by its dimensions"
         )
     return array

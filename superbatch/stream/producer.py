@@ -10,7 +10,9 @@ from types import TracebackType
 from typing import Any
 
 from superbatch.arguments import check_seconds
+from superbatch.closing import Closing
 from superbatch.errors import ArgumentError, SuperbatchError
+from superbatch.errors import shown as brief
 from superbatch.stream import frame, keys
 from superbatch.stream.address import connect, is_cluster, reason, shown
 from superbatch.stream.held import Batch, Held
@@ -23,7 +25,7 @@ DAY = 86_400
 _EXPIRES = 7 * DAY
 
 
-class Producer:
+class Producer(Closing):
     """Puts batches of named arrays on a Redis or Valkey server, one atomic thing each.
 
     Batches are numbered. A batch that had to be sent again after the connection broke is there once: the
@@ -69,12 +71,12 @@ class Producer:
     ) -> None:
         if not isinstance(name, str) or not name or set(name) & set("{}*?["):
             raise ArgumentError(
-                f"name={name!r} cannot be a producer's: write a text without any of {{}}*?["
+                f"name={brief(name)} cannot be a producer's: write a text without any of {{}}*?["
             )
         retention = Append() if retention is None else retention
         if not isinstance(retention, Retention):
             raise ArgumentError(
-                f"retention={retention!r} is none: write stream.Append(), Overwrite(), Ring(k), LRU(bytes) "
+                f"retention={brief(retention)} is none: write stream.Append(), Overwrite(), Ring(k), LRU(bytes) "
                 f"or Bounded(k)"
             )
         check_seconds("timeout", timeout)
@@ -146,9 +148,6 @@ class Producer:
         finally:
             self._stop()
 
-    def __enter__(self) -> Producer:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -156,7 +155,7 @@ class Producer:
         traceback: TracebackType | None,
     ) -> None:
         if kind is None:
-            self.close()
+            super().__exit__(kind, error, traceback)
         else:  # a simulation that failed has not come to its end
             self._closed = True
             self._stop()
@@ -299,8 +298,8 @@ class Producer:
         while True:
             try:
                 return ask()
-            except (redis.ConnectionError, redis.TimeoutError) as error:
-                if isinstance(error, redis.AuthenticationError) or (
+            except (redis.ConnectionError, redis.TimeoutError, redis.InvalidResponse) as error:
+                if isinstance(error, (redis.AuthenticationError, redis.InvalidResponse)) or (
                     time.monotonic() + 0.05 > self._deadline
                 ):
                     raise SuperbatchError(

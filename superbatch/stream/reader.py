@@ -205,8 +205,13 @@ class Reader:
         while True:
             try:
                 return ask()
-            except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-                wrong = isinstance(error, redis.AuthenticationError)
+            except (
+                redis.ConnectionError,
+                redis.TimeoutError,
+                redis.InvalidResponse,
+                OSError,
+            ) as error:
+                wrong = isinstance(error, (redis.AuthenticationError, redis.InvalidResponse))
                 if wrong or time.monotonic() + 0.05 > deadline:
                     raise SuperbatchError(
                         f"the server at {shown(self.address)} did not answer within "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from superbatch.errors import ArgumentError, SuperbatchError
+from superbatch.errors import ArgumentError, SuperbatchError, shown
 from superbatch.memory import parse_bytes
 
 
@@ -95,5 +95,7 @@ class LRU(Retention):
 
 def _count(name: str, k: int) -> int:
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ArgumentError(f"{name}({k!r}) keeps no number of batches: write an int, 1 or more")
+        raise ArgumentError(
+            f"{name}({shown(k)}) keeps no number of batches: write an int, 1 or more"
+        )
     return k

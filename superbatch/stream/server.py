@@ -9,19 +9,20 @@ import tempfile
 import time
 import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from superbatch.errors import SuperbatchError
+from superbatch.arguments import check_count
+from superbatch.closing import Closing
+from superbatch.errors import ArgumentError, SuperbatchError
 from superbatch.memory import parse_bytes
-from superbatch.stream.address import connect, reason, shown
+from superbatch.stream.address import connect, reason, shown, url
 
 _STARTS = 20.0  # seconds that a server may take to answer
 # Ends the server when the process that started it is gone, however that ended: its end of the pipe closes.
 _GUARD = '"$@" </dev/null & trap "" INT; cat >/dev/null; kill $!; wait $!'
 
 
-class Server:
+class Server(Closing):
     """A server process, or one that runs already.
 
     Parameters
@@ -64,7 +65,12 @@ class Server:
     ) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._end: Any = None
+        if port is not None:
+            check_count("port", port, 0)
+            if port > 65_535:
+                raise ArgumentError(f"port={port} is too high: write one of up to 65535, or 0")
         if address is not None:
+            url(address)
             self.address = address
             self._wait(5.0)
             return
@@ -98,17 +104,6 @@ class Server:
         """End the server, if it was started here. Closing twice does nothing."""
         if self._end is not None:
             self._end()
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _wait(self, seconds: float) -> None:
         import redis

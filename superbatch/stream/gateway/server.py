@@ -7,13 +7,13 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 import numpy.typing as npt
 import redis
 
 from superbatch.arguments import check_count, check_seconds
+from superbatch.closing import Closing
 from superbatch.errors import ArgumentError, SuperbatchError, shown
 from superbatch.stream.gateway.batches import Batch, Batches
 from superbatch.stream.gateway.republish import Republish
@@ -53,7 +53,7 @@ _ARGUMENTS = 65_536
 _SLOTS = 16_384
 
 
-class Gateway:
+class Gateway(Closing):
     """Answers SmartRedis clients (C, C++, Fortran, Python) on top of plain Redis or Valkey, without RedisAI.
 
     Tensors, datasets, metadata, aggregation lists and prefixes work, by their put, get, exists, copy, rename and
@@ -172,17 +172,6 @@ class Gateway:
             thread.join(5)
         self._producers.close()
         self._server.close()
-
-    def __enter__(self) -> Gateway:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- connections -----------------------------------------------------------------------------
 
