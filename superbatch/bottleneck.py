@@ -12,7 +12,7 @@ _ADVICE = {
     "decoding": "draw more samples= from as many sequences, allow more replays, or store it in a faster codec",
     "reading and decoding": "draw more samples= from as many sequences, or allow more replays",
     "cutting samples": "make transform and reject cheaper, or give more loaders=",
-    "planning and scheduling": "make superbatches larger, or of fewer and longer sequences",
+    "planning, scheduling and waiting for a core": "make superbatches larger, or of fewer and longer sequences",
 }
 
 
@@ -42,7 +42,7 @@ def shares(stats: Stats) -> dict[str, float]:
         found = {"reading and decoding": stats.read_seconds}
     found["cutting samples"] = stats.cut_seconds
     found = {name: min(1.0, max(0.0, seconds) / available) for name, seconds in found.items()}
-    found["planning and scheduling"] = max(0.0, 1.0 - sum(found.values()))
+    found["planning, scheduling and waiting for a core"] = max(0.0, 1.0 - sum(found.values()))
     return found
 
 

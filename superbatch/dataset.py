@@ -286,7 +286,7 @@ class SuperbatchDataset(Closing, IterableDataset[Batch]):
                     for batch in self._pass(number, filled, cursor):
                         if bar is not None:
                             meter.leave()
-                            bar.update(meter.snapshot())
+                            bar.update(meter.snapshot(history=False))
                         yield batch
                         if generation != self._generation:
                             self._check_current(generation, cursor)

@@ -136,7 +136,7 @@ class Stats:
 
     def as_dict(self) -> dict[str, float]:
         """All numbers, for TensorBoard, W&B or ``self.log``; the time line is left out."""
-        numbers: dict[str, Any] = asdict(replace(self, loads=[]))
+        numbers: dict[str, Any] = asdict(replace(self, loads=[], timeline=[], bad_chunks=[]))
         for name in ("timeline", "bad_chunks", "loads", "began"):
             numbers.pop(name)
         numbers |= {f"source_{name}": value for name, value in numbers.pop("source").items()}
@@ -252,8 +252,13 @@ class Meter:
         """Loaders were replaced, so many in all."""
         self._stats.restarts = count
 
-    def snapshot(self) -> Stats:
-        """The counts as they are now; they do not change any more."""
+    def snapshot(self, *, history: bool = True) -> Stats:
+        """The counts as they are now; they do not change any more.
+
+        ``history=False`` leaves out the time line, whose copy takes longer than a batch.
+        """
+        if not history:
+            return replace(self._stats, timeline=[], bad_chunks=[], source={}, loads=[])
         return replace(
             self._stats,
             timeline=list(self._events),
