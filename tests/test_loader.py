@@ -218,6 +218,16 @@ def test_a_loader_listens_at_no_port_and_has_no_torch(stored):
         assert batch["torch"].tolist() == [[False, True]] * 8
 
 
+def test_a_loader_leaves_the_cores_to_the_loop(stored):
+    with sb.SuperbatchDataset(
+        sb.ArchiveSource({"field": sb.Window(stored, time=5)}, samples=64), 8, timeout=60
+    ) as dataset:
+        next(iter(dataset))
+        (pid,) = dataset._loaders.pids
+        ours = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, ours + 5)
+
+
 def test_what_a_transform_prints_is_not_lost(stored, capfd):
     def transform(sample):
         print("one sample")  # not flushed
