@@ -157,6 +157,8 @@ c.delete_list("m"); assert c.get_list_length("m") == 0
 """
     with Gateway(empty) as gateway:
         client(gateway, code, cluster, SSKEYOUT="sim", SSKEYIN="sim")
+        # Four have tensors of different lengths; three of them are listed again when the list is renamed.
+        assert gateway.skipped == 7
     assert redis.Redis.from_url(empty).exists("sim.{d3}.meta")
 
 
@@ -388,3 +390,13 @@ def test_what_a_client_puts_is_trained_on(empty):
         seen = [(b["data"].numpy(), b["target"].numpy()) for b in dataset]
     assert sorted(int(data[0, 0]) for data, _ in seen) == list(range(6))
     assert all((data == data[0, 0]).all() and (t == 10 * data[0, 0]).all() for data, t in seen)
+
+
+def test_tensors_that_make_no_batch_are_left_where_they_are(empty):
+    with Gateway(empty) as gateway:
+        data = np.zeros(6, "<f4").tobytes()
+        sent = command("AI.TENSORSET", "batch_0", "FLOAT", 2, 3, "BLOB", data)
+        sent += command("AI.TENSORSET", "targets_0", "FLOAT", 6, "BLOB", data)
+        assert talk(gateway, sent) == b"+OK\r\n" * 2
+        assert gateway.skipped == 1
+    assert redis.Redis.from_url(empty).exists("batch_0", "targets_0") == 2

@@ -158,6 +158,11 @@ class Gateway(Closing):
         )
         self._acceptor.start()
 
+    @property
+    def skipped(self) -> int:
+        """What clients put in the way of a batch, but is none: its tensors have different lengths, for example."""
+        return self._producers.skipped
+
     def close(self) -> None:
         """Stop listening and end all connections. Closing twice does nothing."""
         self._closing.set()
