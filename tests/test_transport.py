@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Pipe
 
 import numpy as np
 import pytest
@@ -151,3 +152,39 @@ def test_a_lock_is_open_again_when_its_holder_is_killed(tmp_path):
         holder.kill()
         holder.wait(5)
     assert until(lambda: holder.poll() is not None, 1)
+
+
+def test_a_loader_never_speaks_while_samples_are_on_their_way():
+    # A read that hangs is reported by another thread than the one that sends samples.
+    code = """
+import os, sys, threading
+from multiprocessing.connection import Connection
+from superbatch.loader import _watch
+class Filler:
+    def stuck(self):
+        return RuntimeError("a read hangs")
+speaking = threading.Lock()
+speaking.acquire()
+connection = Connection(int(sys.argv[1]), readable=False)
+threading.Thread(target=_watch, args=(os.getppid(), Filler(), connection, speaking), daemon=True).start()
+sys.stdin.read()
+speaking.release()
+threading.Event().wait(20)
+"""
+    ours, theirs = Pipe(duplex=False)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(theirs.fileno())],
+        stdin=subprocess.PIPE,
+        pass_fds=[theirs.fileno()],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    theirs.close()
+    try:
+        assert not ours.poll(3.0)  # it would have spoken after half a second
+        process.stdin.close()
+        assert ours.poll(20.0)
+        assert str(ours.recv()[2].error()) == "a read hangs"
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait(20)

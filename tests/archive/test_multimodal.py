@@ -104,6 +104,41 @@ def test_three_archives_around_sites(tmp_path, past) -> None:
     assert len(seen) > 300
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("init_time", "channel", "step", "y", "x"),
+        ("step", "y", "channel", "init_time", "x"),
+        ("channel", "y", "init_time", "x", "step"),
+        ("step", "init_time", "x", "y", "channel"),
+    ],
+)
+@pytest.mark.parametrize("edge", ["drop", "fill"])
+def test_runs_and_steps_may_be_any_two_dimensions(order, edge) -> None:
+    nwp = forecasts().transpose(*order)
+    source = sb.ArchiveSource(
+        {
+            "pv": sb.Window(power(), time=1, site=sb.HERE),
+            "nwp": sb.Forecast(nwp, time=slice("-1h", "2h"), delay="2h", edge=edge, y=3, x=2),
+        },
+        sites=places(["a", "b", "c"]),
+        samples=60,
+        sequences=1,
+        include=["time", "site"],
+    )
+    got, where = slow.samples(source), places(["a", "b", "c"])
+    kept = [d for d in order if d != "step"]
+    at, rest = kept.index("init_time"), [d for d in kept if d != "init_time"]
+    for row in range(len(got["time"])):
+        t0, site = slow.when(got["time"][row]), "abc"[got["site"][row]]
+        place = {d: float(where[d].sel(site=site)) for d in ("y", "x")}
+        for k, (run, valid) in enumerate(slow.forecast(nwp, t0, range(-1, 3), "2h", "run")):
+            one = nwp.sel(init_time=run, step=valid - run)
+            one = slow.pixels(slow.pixels(one, {"y": place["y"]}, 3), {"x": place["x"]}, 2)
+            mine = np.take(got["nwp"][row], k, axis=at)
+            assert np.array_equal(mine, one.transpose(*rest).values)
+
+
 def test_the_anchors_that_are_drawn_are_those_that_have_everything(tmp_path) -> None:
     """Counted one by one: satellite gap, first run, last hours, a site without values for a while."""
     sat = satellite(300).isel(time=np.r_[0:100, 106:300])

@@ -225,13 +225,15 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_value_is_made_again(server)
     proxy.listener.close()
 
 
-def test_a_put_whose_answer_was_lost_is_there_once(server) -> None:
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_put_whose_answer_was_lost_is_there_once(server, size) -> None:
+    # A small batch has reached the server as a whole when its first answer comes, a large one in part.
     proxy = Proxy(server.address.removeprefix("unix://"))
     with stream.Producer(proxy.address, "sim0", timeout=20) as producer:
         for number in range(20):
             if number % 3 == 1:
                 proxy.cuts.append(1)  # the server has got it; the producer never hears
-            producer.put(x=np.full((2, 100_000), number, "i4"))
+            producer.put(x=np.full((2, size), number, "i4"))
     reader = Reader(server.address)
     entries = [e for e in everything(reader) if not e.last]
     assert [e.number for e in entries] == list(range(20))
