@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -275,6 +276,35 @@ def test_10_no_shard_is_read_twice_for_one_superbatch(tmp_path):
         read.append(len(by_shard))
     filler.close()
     assert max(read) <= 10  # there are ten shards
+
+
+def test_10_a_chunk_that_several_sequences_need_is_read_once(tmp_path):
+    """Short chunks of the reference, long ones of another array: sequences share the long ones."""
+    whole, log = field((240, 6), "int32"), tmp_path / "reads.log"
+    arrays = {}
+    for name, length in (("short", 4), ("long", 60)):
+        folder = tmp_path / f"{name}.zarr"
+        write_plain(folder, whole, chunks=(length, 6), dimension_names=("time", "x"))
+        arrays[name] = zarr.open_array(CountingStore.at(folder, log), mode="r")
+    source = sb.ArchiveSource(
+        {name: sb.Window(array, time=3) for name, array in arrays.items()},
+        samples=128,
+        sequences=16,
+        chunks_per_sequence=1,
+    )
+    feed = source.bind(Settings(8, 0, 0, 1, True, 1, 2))
+    slot = PrivateSlots(Layout(feed.fields, feed.samples), 1).views[0]
+    filler = feed.open()
+    for index in range(3):
+        before = len(reads(log))
+        filler.start(0, index, slot).finish()
+        for name in arrays:
+            starts([{"field": slot[name]}], whole)
+        read = Counter((key, begin, end, size) for key, begin, end, size in reads(log)[before:])
+        # Keys of both arrays look alike; their sizes do not.
+        assert len({size for *_, size in read}) > 1
+        assert max(read.values()) == 1, read.most_common(3)
+    filler.close()
 
 
 def test_13_descending_flipped_and_strided_views_give_what_xarray_shows(tmp_path):
