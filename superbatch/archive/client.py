@@ -10,6 +10,7 @@ import dask
 from distributed import Client, LocalCluster
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
+from distributed.scheduler import DEFAULT_EXTENSIONS
 
 from superbatch.errors import ArgumentError, SuperbatchError
 
@@ -48,6 +49,9 @@ def connect(cluster: Cluster, threads: int, timeout: float = 10.0) -> Client:
                 "distributed.worker.memory.pause": False,
                 "distributed.worker.memory.terminate": False,
                 "distributed.admin.system-monitor.disk": False,
+                # Dask's logs, for those who look into a cluster: as long as an error needs them.
+                "distributed.admin.low-level-log-length": 100,
+                "distributed.admin.system-monitor.log-length": 100,
                 "distributed.worker.profile.enabled": False,
                 "distributed.scheduler.http.routes": [],
                 "distributed.worker.http.routes": [],
@@ -61,6 +65,11 @@ def connect(cluster: Cluster, threads: int, timeout: float = 10.0) -> Client:
             worker_dashboard_address="127.0.0.1:0",
             memory_limit=0,
             silence_logs=logging.ERROR,
+            # Spans record each task that was ever submitted, for the dashboard that is not there.
+            scheduler_kwargs={
+                "extensions": {k: v for k, v in DEFAULT_EXTENSIONS.items() if k != "spans"}
+            },
+            extensions={},
         )
         # Dask cannot be told to open no port for its web pages, so they are closed again.
         for server in (local.scheduler, *local.workers.values()):

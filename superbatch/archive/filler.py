@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dask.task_spec import TaskRef
 from dask.utils import key_split
 from distributed import Client, Future, as_completed
 
@@ -146,13 +147,11 @@ class ArchiveFiller:
 
     def _submit(self, graph: Graph, keep: bool) -> tuple[dict[Key, Future[Any]], list[Future[Any]]]:
         if not keep:
-            return {}, self.client.compute(graph.samples, optimize_graph=False)
-        new = [key for key, value in graph.loads.items() if not isinstance(value, Future)]
-        wanted = [graph.loads[key] for key in new] + graph.samples
-        futures = self.client.compute(wanted, optimize_graph=False)
-        loads = dict(graph.loads)
-        loads.update(zip(new, futures, strict=False))
-        return loads, futures[len(new) :]
+            return {}, graph.submit(self.client, graph.samples)
+        futures = graph.submit(self.client, [*graph.new.values(), *graph.samples])
+        loads = {block: future for block, future in self._held.items() if block in graph.loads}
+        loads.update(zip(graph.new, futures, strict=False))
+        return loads, futures[len(graph.new) :]
 
 
 @dataclass
@@ -248,23 +247,19 @@ class Filling:
         filler, plan = self.filler, self.plan
         starts, sequence_of = filler.plan.again(plan, rows, attempt)
         boxes = filler.cutter.boxes(plan.sequences)
-        tasks = []
+        graph = Graph(loads={block: TaskRef(future.key) for block, future in self.loads.items()})
         for sequence in np.unique(sequence_of):
             mine = sequence_of == sequence
-            tasks.append(
-                gr.sample_task(
-                    filler.name,
-                    self.name,
-                    list(enumerate(boxes[sequence])),
-                    self.loads,
-                    starts[mine],
-                    rows[mine],
-                    plan.noise(rows[mine]) if filler.cutter.noisy else None,
-                    filler._remote,
-                )
+            graph.add_sample(
+                filler.name,
+                self.name,
+                list(enumerate(boxes[sequence])),
+                starts[mine],
+                rows[mine],
+                plan.noise(rows[mine]) if filler.cutter.noisy else None,
+                filler._remote,
             )
-        futures: list[Future[Any]] = filler.client.compute(tasks, optimize_graph=False, priority=1)
-        return futures
+        return graph.submit(filler.client, graph.samples, priority=1)
 
 
 def _close_gaps(slot: Slot, samples: int, gaps: Ints) -> None:

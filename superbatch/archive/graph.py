@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import dask
 import numpy as np
 import numpy.typing as npt
-from dask.delayed import Delayed
+from dask.task_spec import Task, TaskRef
 from distributed import Client, Future
 
 from superbatch.archive import boxes as bx
@@ -40,15 +39,51 @@ slots: dict[str, Slot] = {}
 buffers = Buffers()
 
 Key = tuple[int, Box]  # array, box
+TaskKey = tuple[str, str]  # kind, and a name that is used once
 
 
 @dataclass
 class Graph:
-    """The tasks of one superbatch, not yet submitted."""
+    """The tasks of one superbatch, not yet submitted: Dask's own.
 
-    loads: dict[Key, Any] = field(default_factory=dict)
-    samples: list[Delayed] = field(default_factory=list)
+    As ``dask.delayed`` objects they would take longer to submit, and each would leave a record of
+    some 240 bytes with the scheduler, for ever (benchmarks/NOTES.md).
+    """
+
+    tasks: dict[TaskKey, Task] = field(default_factory=dict)
+    # What stands for a block: a task of this graph or of an earlier one, or, where the
+    # task of its only sequence reads it, what is to be read.
+    loads: dict[Key, TaskRef | Reading] = field(default_factory=dict)
+    new: dict[Key, TaskKey] = field(default_factory=dict)  # blocks that tasks of this graph load
+    samples: list[TaskKey] = field(default_factory=list)
     decoded_bytes: int = 0
+
+    def add(self, function: Callable[..., Any], *arguments: Any) -> TaskKey:
+        """Add a task; an argument that is a ``TaskRef`` is replaced by that task's result."""
+        key = _key(function)
+        self.tasks[key] = Task(key, function, *arguments)
+        return key
+
+    def submit(self, client: Client, keys: Sequence[TaskKey], **options: Any) -> list[Future[Any]]:
+        """Have Dask work on it; the futures of ``keys``."""
+        futures: list[Future[Any]] = client.get(self.tasks, list(keys), sync=False, **options)
+        return futures
+
+    def add_sample(
+        self,
+        name: str,
+        slot: str,
+        keys: Sequence[Key],
+        starts: Ints,
+        rows: Ints,
+        noise: npt.NDArray[np.float64] | None,
+        remote: Any,
+        new: tuple[bool, ...] | None = None,
+    ) -> None:
+        """Add the task that cuts the samples of one sequence, from blocks of ``loads``."""
+        boxes = tuple(box for _, box in keys)
+        cutting = Cutting(name, slot, boxes, new or (False,) * len(boxes), starts, rows, noise)
+        self.samples.append(self.add(sample, cutting, remote, *(self.loads[key] for key in keys)))
 
 
 class Reading:
@@ -160,7 +195,7 @@ def build(
     cutter: Cutter,
     plan: SuperbatchPlan,
     slot: str,
-    held: Mapping[Key, Any],
+    held: Mapping[Key, Future[Any]],
     remote: Any = None,
     fused: bool = False,
 ) -> Graph:
@@ -194,7 +229,7 @@ def build(
     alone = _alone(needed, sources) if fused else set()
     for key, others in sources.items():
         if key in held:
-            graph.loads[key] = held[key]
+            graph.loads[key] = TaskRef(held[key].key)
             continue
         array, box = key
         boxes = tuple(other for _, other in others)
@@ -204,36 +239,16 @@ def build(
         if key in alone:
             graph.loads[key] = reading
         else:
-            graph.loads[key] = _task(load, reading, remote, *(graph.loads[k] for k in others))
+            graph.new[key] = graph.add(load, reading, remote, *(graph.loads[k] for k in others))
+            graph.loads[key] = TaskRef(graph.new[key])
     unreported = graph.loads.keys() - held.keys()
     for rows, keys in zip(plan.rows(), needed, strict=True):
         if len(rows):
             new = tuple(key in unreported for key in keys)
             unreported -= set(keys)
             noise = plan.noise(rows) if cutter.noisy else None
-            graph.samples.append(
-                sample_task(
-                    name, slot, keys, graph.loads, plan.starts[rows], rows, noise, remote, new
-                )
-            )
+            graph.add_sample(name, slot, keys, plan.starts[rows], rows, noise, remote, new)
     return graph
-
-
-def sample_task(
-    name: str,
-    slot: str,
-    keys: Sequence[Key],
-    loads: Mapping[Key, Any],
-    starts: Ints,
-    rows: Ints,
-    noise: npt.NDArray[np.float64] | None,
-    remote: Any,
-    new: tuple[bool, ...] | None = None,
-) -> Delayed:
-    """One ``sample`` task on blocks that are loaded, or will be."""
-    boxes = tuple(box for _, box in keys)
-    cutting = Cutting(name, slot, boxes, new or (False,) * len(boxes), starts, rows, noise)
-    return _task(sample, cutting, remote, *(loads[key] for key in keys))
 
 
 def _sources(needed: Sequence[Sequence[Key]], order: Ints, arrays: int) -> dict[Key, list[Key]]:
@@ -256,13 +271,6 @@ def _alone(needed: Sequence[Sequence[Key]], sources: Mapping[Key, Sequence[Key]]
     return {key for key in sources if users[key] == 1 and not sources[key]} - shared
 
 
-def _task(function: Callable[..., Any], *arguments: Any) -> Delayed:
-    task: Delayed = dask.delayed(function, pure=False, traverse=False)(
-        *arguments, dask_key_name=_key(function)
-    )
-    return task
-
-
 def hold_groups(client: Client) -> list[Future[Any]]:
     """One task of each kind that is never let go, while the result is kept.
 
@@ -272,5 +280,5 @@ def hold_groups(client: Client) -> list[Future[Any]]:
     return [client.submit(int, key=_key(function)) for function in (load, sample)]
 
 
-def _key(function: Callable[..., Any]) -> tuple[str, str]:
+def _key(function: Callable[..., Any]) -> TaskKey:
     return f"superbatch-{function.__name__}", uuid.uuid4().hex

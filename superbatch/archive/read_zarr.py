@@ -91,11 +91,12 @@ class ZarrReader:
             self._direct.read(part, into)
             return
         selection = tuple(slice(r.start, r.stop, r.step) for r in part)
-        if into.flags.c_contiguous:
-            buffer: Any = NDBuffer.from_ndarray_like(into)  # type: ignore[arg-type]
-            self.array.get_basic_selection(selection, out=buffer)
-        else:
-            into[...] = self.array.get_basic_selection(selection)
+        # zarrs writes nothing but contiguous memory in native byte order.
+        plain = into if into.flags.c_contiguous else np.empty(into.shape, self.raw_dtype)
+        buffer: Any = NDBuffer.from_ndarray_like(plain)  # type: ignore[arg-type]
+        self.array.get_basic_selection(selection, out=buffer)
+        if plain is not into:
+            into[...] = plain
 
     def decoded_bytes(self, box: Box) -> int:
         """Bytes of the whole chunks that a box touches."""

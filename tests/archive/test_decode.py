@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,6 +27,7 @@ from superbatch.archive.arrays import as_array
 from superbatch.archive.decode import layout, zstd_content_size
 from superbatch.archive.read_direct import pieces
 
+zarrs = importlib.util.find_spec("zarrs") is not None
 SHAPE = (23, 17, 10)
 CHUNKS = (5, 17, 4)
 BOXES = [
@@ -41,13 +44,21 @@ def positions(dtype="int16", shape=SHAPE):
 
 
 def compare(stored, direct=True):
-    """Read boxes of an array, through `superbatch` and through Zarr."""
+    """Read boxes of an array, through `superbatch` and through Zarr; here, and as a loader does."""
     array = as_array(stored, "field")
     assert (array.describe()["pipeline"] == "direct") is direct
-    for box in BOXES:
-        out = np.full([high - low for low, high in box], 99, array.raw_dtype)
-        assert array.read(box, out) is out
-        np.testing.assert_array_equal(out, stored[tuple(slice(*ends) for ends in box)])
+    expected = [stored[tuple(slice(*ends) for ends in box)] for box in BOXES]
+    with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"} if zarrs else {}):
+        in_loader = pickle.loads(pickle.dumps(array))
+        for box, values in zip(BOXES, expected, strict=True):
+            out = np.full([high - low for low, high in box], 99, array.raw_dtype)
+            assert array.read(box, out) is out
+            np.testing.assert_array_equal(out, values)
+            np.testing.assert_array_equal(in_loader.read(box, np.zeros_like(out)), values)
+            # As a view with its dimensions in another order is read.
+            turned = np.zeros_like(out, order="F")
+            in_loader._reader.read(box, turned)
+            np.testing.assert_array_equal(turned, values)
 
 
 V2 = {
