@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +78,9 @@ class Plan:
     turnover : float
         Share of the sequences that are new in each superbatch.
     first : int
-        Sequences of superbatch 0, which may be smaller so that training starts sooner.
+        Sequences of superbatch 0, which may be smaller so that training starts sooner. Those after it have
+        twice as many as the one before, up to ``sequences``: two passes over one last until the
+        next is loaded, where training on a batch takes as long as loading it.
     shuffle : bool
     seed, rank, world_size : int
     """
@@ -107,9 +110,11 @@ class Plan:
         if self.total > 2**62:
             raise ArgumentError(f"{self.total} windows are more than can be numbered (2**62)")
         self.replaced = max(1, round(turnover * sequences))
-        first = sequences if first is None else min(first, sequences)
-        self._first = max(batch_size, samples * first // sequences // batch_size * batch_size)
-        self._first_sequences = first
+        doubled = itertools.accumulate(itertools.repeat(2), mul, initial=first or sequences)
+        self._growing = tuple(itertools.takewhile(lambda n: n < sequences, doubled))
+        # Batches in those that are smaller, and before each of them and the first that is full.
+        self._grown = [max(1, samples * n // sequences // batch_size) for n in self._growing]
+        self._before = list(itertools.accumulate(self._grown, initial=0))
         # With room for every sequence there is, samples are drawn straight from all windows.
         self._all_fit = math.prod(axis.groups().items for axis in self.axes) <= sequences
         if coverage == "once":
@@ -131,7 +136,7 @@ class Plan:
 
     def digest(self) -> str:
         """Sixteen characters that stand for the axes: where they differ, so do the samples."""
-        known = hashlib.sha256(repr((self._first, self._first_sequences)).encode())
+        known = hashlib.sha256(repr((self._grown, self._growing)).encode())
         for axis in self.axes:
             known.update(axis.tobytes())
         return known.hexdigest()[:16]
@@ -153,12 +158,13 @@ class Plan:
         """Superbatches in an epoch, the same on all ranks; None where it does not end."""
         if self.coverage != "once":
             return None
-        rest = self._batches - self._first // self.batch_size
-        return 1 + max(0, -(-rest // (self.samples // self.batch_size)))
+        begun = sum(before < self._batches for before in self._before[:-1])
+        rest = self._batches - self._before[-1]
+        return begun + max(0, -(-rest // (self.samples // self.batch_size)))
 
     def batches(self, index: int) -> int:
         """Batches of superbatch ``index``, the same on all ranks."""
-        full = (self._first if index == 0 else self.samples) // self.batch_size
+        full = self._grown[index] if self._grows(index) else self.samples // self.batch_size
         if self.coverage != "once":
             return full
         return max(0, min(full, self._batches - self._batches_before(index)))
@@ -166,7 +172,7 @@ class Plan:
     def size(self, index: int) -> int:
         """Samples of superbatch ``index``."""
         if self.coverage != "once":
-            return self._first if index == 0 else self.samples
+            return self.batches(index) * self.batch_size
         begin, end = self._range(index)
         return end - begin
 
@@ -183,9 +189,13 @@ class Plan:
         return sizes
 
     def _batches_before(self, index: int) -> int:
-        if index == 0:
-            return 0
-        return (self._first + (index - 1) * self.samples) // self.batch_size
+        if self._grows(index):
+            return self._before[index]
+        return self._before[-1] + (index - len(self._grown)) * (self.samples // self.batch_size)
+
+    def _grows(self, index: int) -> bool:
+        """Whether superbatch ``index`` is one of the first, which are smaller."""
+        return index < len(self._growing)
 
     def _range(self, index: int) -> tuple[int, int]:
         """The part of this rank's windows that superbatch ``index`` holds."""
@@ -208,7 +218,7 @@ class Plan:
             place = self._begin + np.arange(begin, end, dtype=np.int64)
             ordinals = self._once.windows(place, self.seed, epoch)
             starts = self._starts(ordinals)
-        elif self._all_fit and (index > 0 or self._first_sequences == self.sequences):
+        elif self._all_fit and not self._grows(index):
             size = self.size(index)
             starts = self._starts(
                 np.stack([axis.locate(rng.random(size)) for axis in self.axes], axis=-1)
@@ -241,7 +251,7 @@ class Plan:
         they share stays in memory. Along the first axis the stream is a scrambled low-discrepancy
         sequence, so that each superbatch spans the whole archive and no part is left out for long.
         """
-        count = self._first_sequences if index == 0 else self.sequences
+        count = self._growing[index] if self._grows(index) else self.sequences
         number = index * self.replaced + np.arange(count, dtype=np.int64)
         columns = []
         for i, axis in enumerate(self.axes):

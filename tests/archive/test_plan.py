@@ -343,7 +343,7 @@ def test_the_rows_of_a_slot_are_shuffled(coverage) -> None:
 def test_turnover_keeps_a_share_of_the_sequences(turnover, kept) -> None:
     lines = [brute.Line([1] * 5000, 1, 1)]
     plan = make(lines, samples=64, sequences=32, batch_size=8, turnover=turnover, first=8)
-    for index in range(1, 6):
+    for index in range(2, 6):  # after those with 8 and 16
         now, then = plan.hits(0, index), plan.hits(0, index + 1)
         assert len(now) == 32
         assert np.array_equal(now[32 - kept :], then[:kept])
@@ -355,6 +355,20 @@ def test_turnover_keeps_a_share_of_the_sequences(turnover, kept) -> None:
         [brute.Line([1000] * 60, 9, 1)], samples=64, sequences=32, batch_size=8, turnover=turnover
     )
     assert not set(starts_of(wide.superbatch(0, 3))) & set(starts_of(wide.superbatch(0, 4)))
+
+
+@pytest.mark.parametrize("coverage", ["random", "once"])
+@pytest.mark.parametrize(
+    ("first", "grown"), [(3, [3, 6, 12, 24]), (1, [1, 2, 4, 8, 16]), (32, []), (40, []), (31, [31])]
+)
+def test_superbatches_double_until_they_are_full(first, grown, coverage) -> None:
+    lines = [brute.Line([50] * 200, 1, 1)]
+    plan = make(lines, samples=640, sequences=32, batch_size=4, first=first, coverage=coverage)
+    sizes = [len(plan.superbatch(0, index).starts) for index in range(len(grown) + 2)]
+    assert sizes == [20 * n for n in grown] + [640, 640]
+    if coverage == "random":
+        sequences = [len(plan.hits(0, index)) for index in range(len(sizes))]
+        assert sequences == [*grown, 32, 32]
 
 
 def test_hits_span_the_whole_archive() -> None:
