@@ -14,8 +14,11 @@ from superbatch.source import Settings
 Sample = dict[str, np.ndarray]
 
 
-def samples(source: ArchiveSource, index: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
-    """Superbatch ``index``, cut in this process: arrays by name, samples first."""
+def samples(source: ArchiveSource, index: int = 9, seed: int = 0) -> dict[str, np.ndarray]:
+    """Superbatch ``index``, cut in this process: arrays by name, samples first.
+
+    The first ones are smaller, so the default is past them.
+    """
     feed = source.bind(Settings(1, seed, 0, 1, True, 1, 1))
     plan, cutter = feed.plan.superbatch(0, index), feed.cutter
     slot = {
