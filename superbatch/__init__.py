@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from superbatch.dataset import SuperbatchDataset
     from superbatch.errors import SuperbatchError
     from superbatch.stats import Stats
+    from superbatch.tuning import headspace, tune
     from superbatch.window import HERE, Forecast, Window
 
 __version__ = "0.1.0"
@@ -23,6 +24,8 @@ _PUBLIC = {
     "SuperbatchError": "superbatch.errors",
     "Stats": "superbatch.stats",
     "Window": "superbatch.window",
+    "headspace": "superbatch.tuning",
+    "tune": "superbatch.tuning",
 }
 
 __all__ = [
@@ -33,6 +36,8 @@ __all__ = [
     "SuperbatchDataset",
     "SuperbatchError",
     "Window",
+    "headspace",
+    "tune",
 ]
 
 

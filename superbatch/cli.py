@@ -22,6 +22,11 @@ COMMANDS = {
         "superbatch.inspection",
         "look at a store: chunks, speed, settings, shuffle quality",
     ),
+    "tune": ("superbatch.commands.tune", "search the settings at which training waits least"),
+    "bench": (
+        "superbatch.commands.bench",
+        "measure how fast a store is loaded with given settings",
+    ),
 }
 
 

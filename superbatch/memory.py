@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+import psutil
+
 from superbatch.errors import ArgumentError, shown
 
 _UNITS = {"": 1, "B": 1}
@@ -31,6 +33,20 @@ def parse_bytes(value: str | int) -> int:
     if not 1 <= number < 2**63:
         raise wrong
     return number
+
+
+def available() -> int:
+    """Bytes that new processes could take without swapping, in this container or machine."""
+    free = psutil.virtual_memory().available
+    try:
+        # version 2 of control groups; "max" where there is no limit
+        with (
+            open("/sys/fs/cgroup/memory.max") as limit,
+            open("/sys/fs/cgroup/memory.current") as now,
+        ):
+            return min(free, max(0, int(limit.read()) - int(now.read())))
+    except (OSError, ValueError):
+        return free
 
 
 def oom_kills() -> int:

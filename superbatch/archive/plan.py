@@ -141,6 +141,11 @@ class Plan:
             known.update(axis.tobytes())
         return known.hexdigest()[:16]
 
+    @property
+    def small(self) -> int:
+        """How many superbatches at the beginning of an epoch are smaller than the others."""
+        return len(self._growing)
+
     # -- how many --------------------------------------------------------------------------------
 
     @property

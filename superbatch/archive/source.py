@@ -130,12 +130,16 @@ class ArchiveSource:
         read_timeout: float = 120.0,
         include: str | Iterable[str] = (),
     ) -> None:
+        include = include if isinstance(include, str) else tuple(include)
+        # as it was given, for replace()
+        self._given = {name: value for name, value in locals().items() if name != "self"}
         check_windows(windows)
         positive("samples", samples)
         positive("sequences", sequences)
         check_coverage(coverage, turnover, weights)
         check_functions(reject=reject, transform=transform)
         self._patience = patience(on_error, retries, read_timeout)
+        self.chunks_per_sequence = chunks_per_sequence
         self.samples, self.sequences = int(samples), int(min(sequences, samples))
         self.turnover, self.coverage = float(turnover), coverage
         self.reject, self.transform = reject, transform
@@ -169,6 +173,28 @@ class ArchiveSource:
             zero = np.zeros(1, dtype=np.int64)
             start = np.array([int(axis.start(zero)[0]) for axis in self.axes])
             self._cutter.fields = fields_of(self._cutter.finish(self._cutter.one(start)))
+
+    def replace(self, **settings: Any) -> ArchiveSource:
+        """The same source with some arguments of the constructor changed.
+
+        Parameters
+        ----------
+        **settings
+            As the constructor takes them.
+
+        Returns
+        -------
+        ArchiveSource
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, superbatch as sb
+        >>> field = xr.DataArray(np.zeros((100, 8), "f4"), dims=("time", "x"))
+        >>> source = sb.ArchiveSource({"field": sb.Window(field, time=4)}, samples=64)
+        >>> source.replace(samples=32).describe()["samples"]
+        32
+        """
+        return ArchiveSource(**{**self._given, **settings})
 
     def bind(self, settings: Settings) -> ArchiveFeed:
         """The source for one dataset; called by ``SuperbatchDataset``."""

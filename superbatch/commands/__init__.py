@@ -1,0 +1,1 @@
+"""Subcommands of ``superbatch``, a module each; see :mod:`superbatch.cli`."""

@@ -1,0 +1,44 @@
+"""A picture of trials."""
+
+from __future__ import annotations
+
+import os
+
+from superbatch.tuning.report import Tuning
+
+
+def plot(found: Tuning, path: str | os.PathLike[str]) -> None:
+    """Draw what settings gave.
+
+    Parameters
+    ----------
+    found : Tuning
+    path : path-like
+        Of the PNG.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    tried = [(n, trial) for n, trial in enumerate(found.trials) if trial.tried]
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(12, 1.6 + 0.32 * max(4, len(tried))), sharey=True
+    )
+    colours = ["tab:red" if trial is found.best else "tab:blue" for _, trial in tried]
+    places = range(len(tried))
+    left.barh(places, [trial.fresh_per_second for _, trial in tried], color=colours)
+    left.set_yticks(places, [f"{number}  {trial.changed}" for number, trial in tried], fontsize=8)
+    left.invert_yaxis()
+    left.set_xlabel("fresh samples a second")
+    left.set_title("red is the best")
+
+    bars = right.barh(places, [trial.iterations_per_second for _, trial in tried], color=colours)
+    waits = [f"waits {trial.stall_fraction:.0%}" for _, trial in tried]
+    right.bar_label(bars, waits, label_type="center", color="white", fontsize=8)
+    right.axvline(found.headspace, color="black", linestyle="--")
+    right.set_xlabel("batches a second; dashed: if loading were free")
+    right.set_title("and the share of the time that training waits")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
