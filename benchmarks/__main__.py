@@ -59,7 +59,7 @@ def _settings(options: argparse.Namespace) -> race.Settings:
     quick = options.quick
     return race.Settings(
         repeat=options.repeat or (2 if quick else 5),
-        seconds=0.5 if quick else 2.0,
+        seconds=0.5 if quick else 1.25,
         stall_seconds=5.0 if quick else 60.0,
         quick=quick,
         with_peers=options.peers,

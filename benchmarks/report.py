@@ -160,11 +160,24 @@ def _lengths(result: dict[str, Any]) -> str:
         "plan_seconds",
         "graph_seconds",
     )
-    head = ["archive", "chunks", *(k.removesuffix("_seconds").replace("_", " ") for k in keys)]
+    head = [
+        "archive",
+        "chunks",
+        "sequences",
+        *(k.removesuffix("_seconds").replace("_", " ") for k in keys),
+    ]
     rows = []
     for label, entry in result["lengths"].items():
         medians = [median(t[k] for t in entry["repeats"]) for k in keys]
-        rows.append([label, f"{entry['chunks']:,}", *(f"{m * 1000:,.1f} ms" for m in medians)])
+        loaded = median(t["sequences"] for t in entry["repeats"])
+        rows.append(
+            [
+                label,
+                f"{entry['chunks']:,}",
+                f"{loaded:.1f}",
+                *(f"{m * 1000:,.1f} ms" for m in medians),
+            ]
+        )
     return _markdown(head, rows)
 
 

@@ -193,9 +193,9 @@ def _length_aims(result: dict[str, Any]) -> list[dict[str, Any]]:
         if label == "1 x":
             continue
         for key, what in (
-            ("superbatch_seconds", "a superbatch"),
+            ("sequence_seconds", "a superbatch, for each sequence loaded"),
             ("plan_seconds", "planning"),
-            ("graph_seconds", "graph"),
+            ("sequence_graph_seconds", "graph, for each sequence loaded"),
             ("first_batch_seconds", "first batch"),
             ("open_seconds", "opening"),
         ):
