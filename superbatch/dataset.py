@@ -285,7 +285,6 @@ class SuperbatchDataset(Closing, IterableDataset[Batch]):
                         break
                     for batch in self._pass(number, filled, cursor):
                         if bar is not None:
-                            meter.leave()
                             bar.update(meter.snapshot(history=False))
                         yield batch
                         if generation != self._generation:

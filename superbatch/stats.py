@@ -30,7 +30,7 @@ class Stats:
     superbatches, passes : int
         Superbatches served, and passes over them.
     elapsed_seconds : float
-        Time inside of iterations, from the first call to the last batch.
+        Time inside of iterations; of one that goes on, until now.
     stall_seconds : float
         Time that the loop waited because no superbatch was there, the first one included.
     first_batch_seconds : float
@@ -183,7 +183,7 @@ class Meter:
         self._loads: deque[Filled] = deque(maxlen=_LOADS)
         self._events: deque[tuple[str, float, float]] = deque(maxlen=_EVENTS)
         self._zero: float | None = None
-        self._entered = 0.0
+        self._entered: float | None = None  # while an iteration goes on
 
     def enter(self) -> None:
         """An iteration begins."""
@@ -192,10 +192,16 @@ class Meter:
             self._zero = self._entered
 
     def leave(self) -> None:
-        """An iteration ends, or has got this far."""
-        now = time.monotonic()
-        self._stats.elapsed_seconds += now - self._entered
-        self._entered = now
+        """An iteration ends."""
+        self._reach_now()
+        self._entered = None
+
+    def _reach_now(self) -> None:
+        """Count the time until now, where an iteration goes on."""
+        if self._entered is not None:
+            now = time.monotonic()
+            self._stats.elapsed_seconds += now - self._entered
+            self._entered = now
 
     def stalled(self, begin: float, end: float) -> None:
         """The loop waited for a superbatch."""
@@ -257,6 +263,7 @@ class Meter:
 
         ``history=False`` leaves out the time line, whose copy takes longer than a batch.
         """
+        self._reach_now()
         if not history:
             return replace(self._stats, timeline=[], bad_chunks=[], source={}, loads=[])
         return replace(

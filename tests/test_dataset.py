@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import multiprocessing
+import time
 
 import numpy as np
 import numpy.typing as npt
@@ -246,6 +247,24 @@ def test_the_counts_and_the_time_line_fit_together(dataset):
     before = one.stats()
     next(iter(one))
     assert before.iterations == 60  # a snapshot does not change
+
+
+def test_rates_are_right_in_the_middle_of_an_epoch_too(dataset):
+    """Training logs them while it goes on, and an epoch of random windows never ends."""
+    one = dataset(replays=(1, 2))
+    began = time.perf_counter()
+    batches = iter(one)
+    previous = 0.0
+    for number in range(1, 40):
+        next(batches)
+        stats, elapsed = one.stats(), time.perf_counter() - began
+        assert previous < stats.elapsed_seconds <= elapsed
+        assert stats.elapsed_seconds > 0.5 * elapsed  # until now, and not until the last pass
+        assert stats.iterations_per_second == pytest.approx(number / stats.elapsed_seconds)
+        previous = stats.elapsed_seconds
+    batches.close()
+    after = one.stats().elapsed_seconds
+    assert one.stats().elapsed_seconds == after  # between iterations the clock stands still
 
 
 def test_a_range_of_replays_waits_for_the_next_superbatch_within_its_bounds(dataset, source):
