@@ -37,23 +37,33 @@ def train(dataset, pause=0.0):
     return {"starts": starts, "weights": weights.tolist()}
 
 
-def main(rank: int, world_size: int, folder: Path) -> None:
+def main(rank: int, world_size: int, folder: Path, dask: str | None = None) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=world_size
     )
     stored = zarr.open_array(folder / "field.zarr", mode="r")
     window = {"field": sb.Window(stored, time=WIDTH)}
     found = {}
-
-    def slow(sample):
-        time.sleep(0.002 * rank)  # loaders of different speed too
-        return sample
-
     once = sb.ArchiveSource(window, samples=24, sequences=4, coverage="once")
-    with sb.SuperbatchDataset(once, 4, replays=2, seed=1, timeout=60) as dataset:
+    with sb.SuperbatchDataset(once, 4, replays=2, seed=1, timeout=60, dask=dask) as dataset:
         found["length"] = len(dataset)
         found["once"] = train(dataset, pause=0.001 * rank)
         found["next epoch"] = train(dataset)
+    if dask is None:
+        found |= ranges(rank, world_size, window)
+    (folder / f"rank{rank}.json").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def ranges(rank: int, world_size: int, window: dict[str, sb.Window]) -> dict[str, object]:
+    """Ranges of replays, which the ranks settle among them, with loaders and steps of different speed."""
+    found: dict[str, object] = {}
+
+    def slow(sample):
+        time.sleep(0.002 * rank)
+        return sample
+
     endless = sb.ArchiveSource(window, samples=24, sequences=4, transform=slow)
     with sb.SuperbatchDataset(
         endless, 4, replays=(1, 4), batches_per_epoch=61, seed=1, timeout=60
@@ -65,10 +75,8 @@ def main(rank: int, world_size: int, folder: Path) -> None:
         ranged = sb.ArchiveSource(window, samples=24, sequences=4, coverage="once", transform=slow)
         with sb.SuperbatchDataset(ranged, 4, replays=(1, 4), seed=1, timeout=60) as dataset:
             found["once, range"] = train(dataset)
-    (folder / f"rank{rank}.json").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+    return found
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:])

@@ -22,7 +22,7 @@ from tests.rank_worker import SHAPE, WIDTH, WINDOWS
 BATCH, SAMPLES = 4, 24
 
 
-def run_ranks(folder, count, seconds=110.0):
+def run_ranks(folder, count, *arguments, seconds=110.0):
     """What each rank has served; fails where they have not all come to an end in time."""
     stored = write_plain(
         folder / "field.zarr", field(SHAPE), chunks=(4, 3), dimension_names=("time", "x")
@@ -31,7 +31,15 @@ def run_ranks(folder, count, seconds=110.0):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.rank_worker", str(rank), str(count), str(folder)],
+            [
+                sys.executable,
+                "-m",
+                "tests.rank_worker",
+                str(rank),
+                str(count),
+                str(folder),
+                *arguments,
+            ],
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,

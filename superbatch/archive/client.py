@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 
 import dask
 from distributed import Client, LocalCluster
 from distributed.client import ClosedClientError
+from distributed.comm.addressing import get_address_host_port
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import DEFAULT_EXTENSIONS
 
@@ -18,6 +20,10 @@ Cluster = str | Callable[[], Client] | None
 
 # What Dask raises where a scheduler or a worker went away with what it held.
 LOST = (CancelledError, ClosedClientError, CommClosedError)
+
+# So many workers are tried, for so many seconds each, to find out whether they can be reached from here.
+_TRIED = 4
+_ANSWER_SECONDS = 1.0
 
 
 def connect(cluster: Cluster, threads: int, timeout: float = 10.0) -> Client:
@@ -81,13 +87,36 @@ def connect(cluster: Cluster, threads: int, timeout: float = 10.0) -> Client:
             raise ArgumentError(
                 f"dask={cluster!r} returned {type(client).__name__}: it must return a distributed.Client"
             )
+        _fetch_directly(client)
         return client
     try:
-        return Client(cluster, set_as_default=False, timeout=timeout)
+        client = Client(cluster, set_as_default=False, timeout=timeout)
     except (OSError, TimeoutError, ValueError) as error:
         raise SuperbatchError(
             f"no Dask scheduler answers at {cluster} within {timeout:.0f} s: start it, or correct dask="
         ) from error
+    _fetch_directly(client)
+    return client
+
+
+def _fetch_directly(client: Client) -> None:
+    """Have samples come from the workers themselves, where they can be reached.
+
+    By default Dask sends all results through the scheduler, which then is the first limit of a large cluster
+    (benchmarks/SCALE.md). Who has set ``direct_to_workers`` of a client knows better.
+    """
+    if client.direct_to_workers is None:
+        workers = list(client.scheduler_info(n_workers=_TRIED)["workers"])
+        client.direct_to_workers = all(map(_answers, workers)) if workers else None
+
+
+def _answers(address: str) -> bool:
+    """Whether a worker's port can be reached from this machine."""
+    try:
+        with socket.create_connection(get_address_host_port(address), _ANSWER_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def gone(client: Client) -> SuperbatchError:

@@ -54,6 +54,11 @@ class Report:
     windows: Mapping[str, npt.NDArray[Any]] | None = None
     rows: Ints | None = None
 
+    def __sizeof__(self) -> int:
+        """Bytes in memory, for Dask."""
+        windows = (self.windows or {}).values()
+        return object.__sizeof__(self) + sum(values.nbytes for values in windows)
+
 
 @dataclass
 class Cutter:

@@ -225,7 +225,8 @@ def build(
     # Interior sequences first: border sequences then copy what they share with them.
     order = np.lexsort((np.arange(len(plan.sequences)), (plan.sequences % 2).sum(axis=1)))
     needed = [list(enumerate(boxes)) for boxes in cutter.boxes(plan.sequences)]
-    sources = _sources(needed, order, len(cutter.arrays))
+    # On a cluster a block would travel for the part that another one has in common with it.
+    sources = _sources(needed, order, len(cutter.arrays), copy=remote is None)
     alone = _alone(needed, sources) if fused else set()
     for key, others in sources.items():
         if key in held:
@@ -251,15 +252,17 @@ def build(
     return graph
 
 
-def _sources(needed: Sequence[Sequence[Key]], order: Ints, arrays: int) -> dict[Key, list[Key]]:
-    """The blocks to load, in order, each with those before it that hold a part of it."""
+def _sources(
+    needed: Sequence[Sequence[Key]], order: Ints, arrays: int, copy: bool
+) -> dict[Key, list[Key]]:
+    """The blocks to load, in order; to ``copy``, each with those before it that hold a part of it."""
     placed: dict[int, list[Key]] = {a: [] for a in range(arrays)}
     sources: dict[Key, list[Key]] = {}
     for number in order.tolist():
         for key in needed[number]:
             before = placed[key[0]]
             if key not in sources:
-                sources[key] = [other for other in before if bx.intersection(key[1], other[1])]
+                sources[key] = [o for o in before if copy and bx.intersection(key[1], o[1])]
                 before.append(key)
     return sources
 

@@ -74,6 +74,10 @@ class Loaded:
     seconds: float = 0.0
     fetch_seconds: float = 0.0
 
+    def __sizeof__(self) -> int:
+        """Bytes in memory: Dask weighs moving a block to an idle worker against waiting for its own."""
+        return object.__sizeof__(self) + self.data.nbytes
+
 
 class Reads:
     """The reads that are under way in this process, so that one that hangs can be named."""
