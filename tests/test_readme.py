@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from distributed import Client
 
 from superbatch.demo import add_arguments
+from tests.processes import until
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -73,3 +77,27 @@ def test_commands_of_the_demo_can_be_parsed() -> None:
     assert commands
     for line in commands:
         parser.parse_args(shlex.split(line)[2:])
+
+
+def test_the_commands_of_a_cluster_start_one(tmp_path: Path) -> None:
+    (code,) = [
+        code for language, code in BLOCK.findall(section("On a cluster")) if language == "sh"
+    ]
+    bin = Path(sys.executable).parent
+    shell = subprocess.Popen(
+        ["bash", "-c", f"{code}wait"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        file = tmp_path / "scheduler.json"
+        assert until(lambda: file.exists() and file.stat().st_size > 0, 30)
+        with Client(scheduler_file=str(file), set_as_default=False, timeout=30) as client:
+            client.wait_for_workers(1, timeout=30)
+            assert sum(client.nthreads().values()) == 16
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
