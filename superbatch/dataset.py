@@ -79,7 +79,8 @@ class SuperbatchDataset(Closing, IterableDataset[Batch]):
     timeout : float
         Seconds to wait for a superbatch.
     progress : bool
-        Show a progress line.
+        Show a progress line: fresh samples a second, stall, replays, and how many superbatches are filled
+        beyond the one at hand.
 
     Raises
     ------
@@ -285,7 +286,7 @@ class SuperbatchDataset(Closing, IterableDataset[Batch]):
                         break
                     for batch in self._pass(number, filled, cursor):
                         if bar is not None:
-                            bar.update(meter.snapshot(history=False))
+                            bar.update(meter.snapshot(history=False), *serving.ahead())
                         yield batch
                         if generation != self._generation:
                             self._check_current(generation, cursor)

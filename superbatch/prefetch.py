@@ -86,6 +86,11 @@ class Prefetcher:
         self.poll()
         return any(a.place == place and a.filled is not None for a in self._line)
 
+    def filled(self) -> int:
+        """How many superbatches are there beyond the one that is being served, without waiting."""
+        self.poll()
+        return sum(asked.filled is not None for asked in self._line)
+
     def get(self, place: Place) -> Superbatch:
         """Wait for a superbatch; those before it are given up.
 

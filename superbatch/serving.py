@@ -130,6 +130,11 @@ class Serving:
         """Whether a superbatch is there, without waiting."""
         return self._prefetcher is not None and self._prefetcher.ready(place)
 
+    def ahead(self) -> tuple[int, int]:
+        """Superbatches that are filled beyond the one at hand, and how many there is room for."""
+        filled = self._prefetcher.filled() if self._prefetcher is not None else 0
+        return filled, self._count
+
     def seek(self, place: Place) -> None:
         """From now on this superbatch is wanted, then those that follow it."""
         at_hand = self._current is not None and self._current.place == place

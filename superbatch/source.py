@@ -104,6 +104,8 @@ class Filled:
         Of a stream: what is needed to make this superbatch again, and to go on after it.
     extra : dict of str to float
         What the source counts beside this; ``Stats.source`` holds the sums.
+    dashboard : str
+        Where Dask shows what it does, if it does.
     """
 
     samples: int
@@ -130,6 +132,7 @@ class Filled:
     last: bool = False
     state: State | None = None
     extra: dict[str, float] = field(default_factory=dict)
+    dashboard: str = ""
 
 
 class Filling(Protocol):

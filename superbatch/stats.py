@@ -72,6 +72,8 @@ class Stats:
         What loaders said about the latest superbatches.
     began : float
         ``time.monotonic()`` of the first ``iter()``.
+    dashboard : str
+        The address of Dask's dashboard, where the given cluster has one.
     """
 
     iterations: int = 0
@@ -105,6 +107,7 @@ class Stats:
     timeline: list[tuple[str, float, float]] = field(default_factory=list, repr=False)
     loads: list[Filled] = field(default_factory=list, repr=False)
     began: float = field(default=0.0, repr=False)
+    dashboard: str = field(default="", repr=False)
 
     @property
     def stall_fraction(self) -> float:
@@ -137,7 +140,7 @@ class Stats:
     def as_dict(self) -> dict[str, float]:
         """All numbers, for TensorBoard, W&B or ``self.log``; the time line is left out."""
         numbers: dict[str, Any] = asdict(replace(self, loads=[], timeline=[], bad_chunks=[]))
-        for name in ("timeline", "bad_chunks", "loads", "began"):
+        for name in ("timeline", "bad_chunks", "loads", "began", "dashboard"):
             numbers.pop(name)
         numbers |= {f"source_{name}": value for name, value in numbers.pop("source").items()}
         for name in (
@@ -228,6 +231,7 @@ class Meter:
         stats.read_seconds += filled.read_seconds
         stats.fetch_seconds += filled.fetch_seconds
         stats.idle_seconds += filled.idle_seconds
+        stats.dashboard = filled.dashboard or stats.dashboard
         self._loads.append(filled)
         stats.bad_chunks += [b for b in filled.bad if b not in stats.bad_chunks]
         del stats.bad_chunks[_NAMED:]

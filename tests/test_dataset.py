@@ -6,6 +6,7 @@ import gc
 import itertools
 import multiprocessing
 import time
+import urllib.request
 
 import numpy as np
 import numpy.typing as npt
@@ -378,6 +379,29 @@ def test_progress_is_one_line(dataset, capsys):
     assert "30/30" in last
     for word in ("fresh/s", "stall", "replays"):
         assert word in last
+    filled, slots = last.rpartition("superbatches filled ")[2].rstrip("]").split("/")
+    assert 0 <= int(filled) <= int(slots) == 1
+
+
+def test_the_dashboard_of_a_cluster_that_has_one_is_shown(dataset, capsys):
+    def connect():
+        from distributed import Client, LocalCluster
+
+        options = {"n_workers": 1, "processes": False, "protocol": "tcp://", "host": "127.0.0.1"}
+        cluster = LocalCluster(**options, dashboard_address="127.0.0.1:0")
+        return Client(cluster, set_as_default=False)
+
+    one = dataset(batches_per_epoch=30, progress=True, dask=connect)
+    batches = iter(one)
+    next(batches)
+    link = one.stats().dashboard
+    with urllib.request.urlopen(link, timeout=20) as page:
+        assert page.status == 200
+    for _ in batches:
+        pass
+    assert f"Dask's dashboard: {link}" in capsys.readouterr().err
+    assert link.startswith("http://127.0.0.1:")
+    assert all(isinstance(value, (int, float)) for value in one.stats().as_dict().values())
 
 
 # -- length -------------------------------------------------------------------------------------

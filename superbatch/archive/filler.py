@@ -59,6 +59,9 @@ class ArchiveFiller:
         self._remote: Future[Any] | None = None
         self._held: dict[Key, Future[Any]] = {}
         self._on_cluster = dask_address is not None
+        # "None" where Dask is told to have none; a cluster of ours has none either
+        link = self.client.dashboard_link if self._on_cluster else None
+        self._dashboard = str(link or "")
         self._threads = sum(self.client.nthreads().values()) or threads
         self._prepare()
         self.finished = 0.0  # when the latest superbatch was
@@ -125,6 +128,7 @@ class ArchiveFiller:
             sequences=len(plan.sequences),
             loaded=len(graph.loads) - len(self._held.keys() & graph.loads.keys()),
             began=filling.began,
+            dashboard=self._dashboard,
         )
         self._held = filling.loads if self._keeps else {}
 
