@@ -54,7 +54,8 @@ class Quality:
     Attributes
     ----------
     superbatches, batches, samples, batch_size : int
-        What was looked at: the first pass over so many superbatches of one epoch, on this rank.
+        What was looked at: the first pass over so many superbatches of one epoch, on this rank; the small ones
+        at its beginning are left out where there are enough others.
     windows, sequences : int
         Valid windows in the archive, and chunk sequences that hold them.
     entropy, shuffled_entropy : float
@@ -206,7 +207,9 @@ def measure(
         last = plan.epoch_superbatches
         superbatches, planned = 0, 0
         while planned < batches and (last is None or superbatches < last):
-            planned += plan.batches(superbatches)
+            # once there are no full ones left, the small ones at the beginning are looked at too
+            index = _first(plan, superbatches + 1)
+            planned = sum(plan.batches(index + n) for n in range(superbatches + 1))
             superbatches += 1
     return of_plan(
         plan, superbatches=superbatches, epoch=epoch, replays=replays, correlation=correlation
@@ -221,7 +224,10 @@ def of_plan(
     replays: float = 1.0,
     correlation: float | None = None,
 ) -> Quality:
-    """The quality of the first superbatches of an epoch.
+    """The quality of the first full superbatches of an epoch.
+
+    Those at the beginning, which are smaller, are left out where there are enough others: they are drawn from
+    fewer sequences, and are soon over.
 
     Parameters
     ----------
@@ -250,10 +256,11 @@ def of_plan(
         _check("correlation", correlation, numbers.Real, 0, 1, "a number from 0 to 1")
     if plan.epoch_superbatches is not None:
         superbatches = min(superbatches, plan.epoch_superbatches)
-    planned = [plan.superbatch(epoch, index) for index in range(superbatches)]
+    first = _first(plan, superbatches)
+    planned = [plan.superbatch(epoch, first + number) for number in range(superbatches)]
 
     per_batch = []
-    for index, found in enumerate(planned):
+    for index, found in enumerate(planned, start=first):
         sizes = np.array(plan.batch_sizes(index))
         per_batch.append(_batches(found.sequence_of, sizes))
     sizes, plug_in, origins, clusters = (
@@ -302,6 +309,13 @@ def of_plan(
         entropies=entropies,
         origins=origins,
     )
+
+
+def _first(plan: Plan, superbatches: int) -> int:
+    """Where to begin to look at so many superbatches."""
+    if plan.epoch_superbatches is None:
+        return plan.small
+    return max(0, min(plan.small, plan.epoch_superbatches - superbatches))
 
 
 def _batches(sequence_of: Ints, sizes: Ints) -> tuple[Ints, Floats, Ints, Floats]:

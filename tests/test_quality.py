@@ -48,10 +48,10 @@ def effective(origins: list[Any], correlation: float) -> float:
     return n * n / pairs
 
 
-def served(plan: Plan, superbatches: int, lines, epoch: int = 0) -> list[list[tuple[int, ...]]]:
+def served(plan: Plan, superbatches: range, epoch: int) -> list[list[tuple[int, ...]]]:
     """The windows of each batch, as a training loop would get them."""
     batches = []
-    for index in range(superbatches):
+    for index in superbatches:
         starts = iter(plan.superbatch(epoch, index).starts.tolist())
         for size in plan.batch_sizes(index):
             batches.append([tuple(next(starts)) for _ in range(size)])
@@ -59,15 +59,16 @@ def served(plan: Plan, superbatches: int, lines, epoch: int = 0) -> list[list[tu
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[list[brute.Line], Plan]:
+def plans(draw: st.DrawFn) -> tuple[list[brute.Line], Plan, int]:
+    """Lines, the plan, and how many superbatches at the beginning are drawn from fewer sequences."""
     first = draw(brute.lines(most=16))
     lines = [first, *draw(st.lists(brute.lines(most=8, weighted=False), max_size=1))]
     coverage = "random" if first.weights else draw(st.sampled_from(["random", "once"]))
     batch_size = draw(st.integers(1, 9))
     samples = batch_size * draw(st.integers(1, 5))
     sequences = draw(st.integers(1, min(samples, 6)))
-    first_sequences = draw(st.integers(1, sequences))
-    return lines, make(
+    first_sequences = growing = draw(st.integers(1, sequences))
+    plan = make(
         lines,
         samples=samples,
         sequences=sequences,
@@ -75,16 +76,21 @@ def plans(draw: st.DrawFn) -> tuple[list[brute.Line], Plan]:
         first=first_sequences,
         coverage=coverage,
     )
+    small = 0
+    while growing < sequences:
+        growing, small = 2 * growing, small + 1
+    return lines, plan, small
 
 
 @given(plans(), st.integers(1, 4), st.integers(0, 2), st.floats(0, 1))
 def test_what_is_served_is_counted_right(case, superbatches, epoch, correlation) -> None:
-    lines, plan = case
+    lines, plan, small = case
     found = quality.of_plan(
         plan, superbatches=superbatches, epoch=epoch, correlation=correlation, replays=2.5
     )
     count = min(superbatches, plan.epoch_superbatches or superbatches)
-    batches = served(plan, count, lines, epoch)
+    first = min(small, (plan.epoch_superbatches or 100) - count)
+    batches = served(plan, range(first, first + count), epoch)
     origins = [[brute.owner(lines, start) for start in batch] for batch in batches]
     assert (found.superbatches, found.batches) == (count, len(batches))
     assert found.fresh == found.samples == sum(map(len, batches))
@@ -262,12 +268,12 @@ def test_many_different_sequences_are_taken_together_without_a_difference(monkey
 @settings(max_examples=20)
 @given(plans(), st.integers(1, 30))
 def test_measure_looks_at_as_many_superbatches_as_hold_the_batches(case, batches) -> None:
-    _, plan = case
+    _, plan, small = case
     found = quality.measure(plan, batches=batches)
     assert found.batches >= min(batches, plan.epoch_batches or batches)
-    assert (
-        found.superbatches == 1 or sum(map(plan.batches, range(found.superbatches - 1))) < batches
-    )
+    fewer = found.superbatches - 1
+    first = min(small, (plan.epoch_superbatches or 100) - fewer)
+    assert not fewer or sum(map(plan.batches, range(first, first + fewer))) < batches
 
     class Feed:
         pass
