@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +20,9 @@ examples:
 
   superbatch inspect archive.zarr --window time=2,y=128,x=128 --memory 4GB --plot windows.png --json
       The settings that fit into 4 GB; a picture of how windows lie in chunks; everything as JSON.
+
+  superbatch inspect archive.zarr --window time=12,y=64,x=64 --sequences 64 --plot-shuffle shuffle.png
+      How well twice the sequences mix; a picture of it beside a true shuffle.
 """
 
 # Decoding is measured on real chunks for about this long.
@@ -100,6 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="fit the settings into it, such as 8GB")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--plot", metavar="PNG", help="draw how windows lie in chunks")
+    parser.add_argument("--plot-shuffle", metavar="PNG", help="draw how well samples are shuffled")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -119,6 +122,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.plot:
         draw(source, Path(arguments.plot))
+    if arguments.plot_shuffle:
+        found.quality.plot(arguments.plot_shuffle)
     print(json.dumps(found.as_dict(), indent=2) if arguments.json else found)
     return 0
 
@@ -140,14 +145,14 @@ def inspect(array: Any, extents: dict[str, int], batch_size: int = 32, **setting
     (Inspection, ArchiveSource)
     """
     import superbatch as sb
+    from superbatch.arguments import usable_cores
+    from superbatch.correlation import estimate_correlation
     from superbatch.quality import of_plan
     from superbatch.source import Settings
 
     named: dict[str, Any] = dict(extents)
     source = sb.ArchiveSource({"array": sb.Window(array, **named)}, **settings)
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = usable_cores()
     known = source.describe(1, cores)
     stored = source.grid.arrays[0]
     feed = source.bind(Settings(batch_size, 0, 0, 1, True, 1, cores))
@@ -189,7 +194,9 @@ def inspect(array: Any, extents: dict[str, int], batch_size: int = 32, **setting
         "batch_size": batch_size,
     }
     warnings = _warnings(stored, sample_bytes, touched, speed / cores, extents)
-    return Inspection(facts, chosen, expected, of_plan(feed.plan), warnings), source
+    warnings += _hidden(array)
+    quality = of_plan(feed.plan, correlation=estimate_correlation(source))
+    return Inspection(facts, chosen, expected, quality, warnings), source
 
 
 def draw(source: Any, path: Path) -> None:
@@ -283,6 +290,17 @@ def _warnings(
             "xr.open_zarr(..., chunks=None) and select before anything else is computed"
         )
     return found
+
+
+def _hidden(array: Any) -> list[str]:
+    """Coordinates that are Dask arrays without being asked for: each selection may compute them."""
+    coords = getattr(array, "coords", {})
+    return [
+        f"the coordinate {name!r} is a Dask array of {_size(coord.nbytes)}, which is computed again for "
+        f"every selection that touches it: array.drop_vars({name!r}), or assign_coords({name}=array[{name!r}].load())"
+        for name, coord in coords.items()
+        if coord.chunks is not None
+    ]
 
 
 def _spell(name: str, value: Any) -> str:

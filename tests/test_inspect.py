@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 from superbatch.cli import main
+from superbatch.inspection import inspect
 
 
 @pytest.fixture
@@ -36,6 +39,32 @@ def test_everything_is_told_as_json(store, capsys, tmp_path) -> None:
     assert told["expected"]["memory_bytes"] > told["expected"]["slots_bytes"] == 2 * 256 * 1536
     assert 0 < told["quality"]["score"] <= 1.1
     assert any("float64" in warning for warning in told["warnings"])
+    assert picture.stat().st_size > 5000
+
+
+def test_dask_coordinates_are_named(store) -> None:
+    """A 2-d latitude that came along with chunks={} is computed whenever something is selected."""
+    stored = zarr.open_array(store, mode="r")
+    array = xr.DataArray(da.from_zarr(stored), dims=("t", "y", "x"))
+    array = array.assign_coords(lat=(("y", "x"), da.ones((40, 50), chunks=10)))
+    found, _ = inspect(array, {"t": 3}, samples=64)
+    assert any("'lat' is a Dask array of 16 kB" in warning for warning in found.warnings)
+    found, _ = inspect(array.drop_vars("lat"), {"t": 3}, samples=64)
+    assert not any("'lat'" in warning for warning in found.warnings)
+
+
+def test_what_a_batch_is_worth_is_estimated_from_the_data(tmp_path, capsys) -> None:
+    """Chunks of one value each: all samples of a sequence are alike, and a batch is worth its sequences."""
+    path = tmp_path / "levels.zarr"
+    array = zarr.create_array(path, shape=(960,), chunks=(4,), dtype="f4", dimension_names=("t",))
+    array[:] = np.repeat(np.random.default_rng(0).normal(size=240), 4)
+    picture = tmp_path / "shuffle.png"
+    arguments = ["--window", "t=1", "--samples", "256", "--sequences", "8", "--chunks", "1"]
+    arguments += ["--batch-size", "64", "--plot-shuffle", str(picture), "--json"]
+    assert main(["inspect", str(path), *arguments]) == 0
+    told = json.loads(capsys.readouterr().out)["quality"]
+    assert told["correlation"] == pytest.approx(1, abs=1e-6)
+    assert 4 < told["effective_batch"] <= 8
     assert picture.stat().st_size > 5000
 
 
