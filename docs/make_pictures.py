@@ -16,7 +16,53 @@ from superbatch.archive.chunks import Chunks
 from superbatch.archive.plan import Plan
 from superbatch.archive.sequences import Axis
 
+LOADER, TRAINING, STORED, MEMORY = "#dbe8f5", "#dff0dc", "#eeeeee", "#fbe3c5"
+
 CHUNK, PER_SEQUENCE, WIDTH = 6, 2, 5  # steps in a chunk, chunks in a sequence, steps in a window
+
+
+def flow(path: Path) -> None:
+    """From the archive, or a simulation, to batches."""
+    figure = Figure(figsize=(11, 3.7), layout="constrained", dpi=110)
+    axes = figure.subplots()
+    axes.set(xlim=(0, 110), ylim=(0, 37))
+    axes.axis("off")
+    _area(axes, 22, 40, LOADER, "loader processes, in the background: Dask, all cores")
+    _area(axes, 82, 27, TRAINING, "training process")
+    _box(axes, 1, 18, 16, 12, STORED, "Zarr archive\nchunks, compressed")
+    _box(axes, 1, 2, 16, 10, STORED, "simulation\nRedis or Valkey")
+    _box(axes, 25, 18, 15, 12, "white", "plan and graph\nread runs of\nwhole chunks once")
+    _box(axes, 45, 18, 14, 12, "white", "cut thousands\nof samples\nat random")
+    _box(axes, 25, 2, 34, 10, "white", "fetch numbered batches, as they come")
+    _box(axes, 65, 18, 13, 12, MEMORY, "slot:\na superbatch in\nshared memory")
+    _box(axes, 65, 2, 13, 10, MEMORY, "slot: the one\nat hand")
+    _box(axes, 85, 2, 21, 10, "white", "shuffle, and replay\nuntil the next is there")
+    _box(axes, 85, 18, 21, 12, "white", "batches\nfor the GPU")
+    for begin, end in (
+        ((17, 24), (25, 24)),
+        ((17, 7), (25, 7)),
+        ((40, 24), (45, 24)),
+        ((59, 24), (65, 24)),
+        ((59, 7), (65, 20)),
+        ((71.5, 18), (71.5, 12)),
+        ((78, 7), (85, 7)),
+        ((95.5, 12), (95.5, 18)),
+    ):
+        axes.annotate("", end, begin, arrowprops={"arrowstyle": "-|>", "lw": 1.6, "color": "0.25"})
+    axes.text(72.5, 15, "token", ha="left", va="center", fontsize=9, color="0.25")
+    figure.savefig(path)
+
+
+def _area(axes: Axes, x: float, width: float, colour: str, title: str) -> None:
+    axes.broken_barh([(x, width)], (0, 35.5), facecolor=colour, zorder=0)
+    axes.text(x + width / 2, 33, title, ha="center", va="center", fontsize=9, color="0.25")
+
+
+def _box(
+    axes: Axes, x: float, y: float, width: float, height: float, colour: str, text: str
+) -> None:
+    axes.broken_barh([(x, width)], (y, height), facecolor=colour, edgecolor="0.4", lw=1, zorder=1)
+    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=9.5)
 
 
 def sampling(path: Path) -> None:
@@ -108,4 +154,5 @@ def _colour(owner: int) -> str:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    flow(folder / "flow.png")
     sampling(folder / "sampling.png")
