@@ -74,9 +74,11 @@ def main(connection_fd: int, token_fd: int, lock_fd: int) -> None:
     connection = Connection(connection_fd)
     tokens, lock = Connection(token_fd, readable=False), FileLock(lock_fd)
     try:
-        setup: Setup = cloudpickle.loads(connection.recv_bytes())
+        packed = connection.recv_bytes()
     except EOFError:
         return
+    try:
+        setup: Setup = cloudpickle.loads(packed)
     except Exception as error:
         error.add_note("while a loader unpacked the source, its transform and its arrays")
         connection.send(("failure", None, Failure.of(error)))

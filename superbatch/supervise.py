@@ -136,6 +136,7 @@ class Loaders:
 
     def _hear(self, number: int, done: list[tuple[Job, Token | None]]) -> None:
         loader = self._loaders[number]
+        failure: Failure | None = None
         try:
             kind, *rest = loader.connection.recv()
             if kind == "data":
@@ -146,13 +147,14 @@ class Loaders:
                 loader.jobs.remove(rest[0])
                 done.append((rest[0], None))
             elif kind == "failure":
-                failure: Failure = rest[1]
-                self.close()
-                raise failure.error()
+                failure = rest[1]
         except (EOFError, ConnectionResetError):
             # What it handed over before it died counts, and is not made again.
             self._take_tokens(done)
             self._died(number)
+        if failure is not None:  # which may be an EOFError itself, of a chunk that was cut short
+            self.close()
+            raise failure.error()
 
     def _died(self, number: int) -> None:
         loader = self._loaders.pop(number)

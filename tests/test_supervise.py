@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,30 @@ def test_a_loader_that_ends_by_itself_is_named_with_its_exit_code(dataset):
     one = dataset(transform=leaves)
     with pytest.raises(LoaderDied, match=r"ended with exit code 3 while it made superbatch \d"):
         list(itertools.islice(one, 100))
+
+
+@pytest.mark.parametrize(
+    ("kind", "transport"),
+    [
+        (EOFError, "shared"),
+        (EOFError, "pipe"),
+        (ConnectionResetError, "shared"),
+        (CancelledError, "shared"),
+        (TimeoutError, "shared"),
+    ],
+)
+def test_a_failure_that_looks_like_a_lost_connection_is_told_as_it_was(dataset, kind, transport):
+    """A chunk that was cut short, a store that resets: not the loader's own connection."""
+
+    def fails(sample):
+        if int(sample["field"][0, 0]) > 600:
+            raise kind("the station is closed")
+        return sample
+
+    one = dataset(transform=fails, transport=transport, loaders=2)
+    with pytest.raises(kind, match="the station is closed") as caught:
+        list(itertools.islice(one, 100))
+    assert any("anchor at" in note for note in caught.value.__notes__)
 
 
 def test_restarts_make_the_same_samples_again(dataset):

@@ -171,6 +171,8 @@ class Filling:
     loads: dict[Key, Future[Any]] = field(init=False)
     samples: list[Future[Any]] = field(init=False)
     filled: Filled = field(init=False)
+    # What a task failed with, which may be of the same kind as what Dask raises where it has lost one.
+    failed: BaseException | None = field(default=None, init=False)
 
     def finish(self) -> Filled:
         """Wait until the slot is filled.
@@ -203,6 +205,8 @@ class Filling:
                     self._redraw(dropped)
                 return
             except LOST as error:
+                if error is self.failed:
+                    raise
                 client = self.filler.client
                 if not left or client.status != "running":
                     raise gone(client) from error
@@ -215,7 +219,8 @@ class Filling:
             report = future.result()
             if isinstance(report, Failure):
                 self.filler.client.cancel(samples)
-                raise report.error()
+                self.failed = report.error()
+                raise self.failed
             filled.cut_seconds += report.seconds
             filled.read_seconds += report.read_seconds
             filled.fetch_seconds += report.fetch_seconds
