@@ -201,10 +201,7 @@ def plot(run: dict[str, Any], path: Path) -> bool:
 
     False, and no figure, when no workload has rates: all failed, or only L was run.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     shown = [r for r in run["workloads"] if r.get("floor")]
     if not shown:
@@ -212,13 +209,9 @@ def plot(run: dict[str, Any], path: Path) -> bool:
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
     most = max(len([t for t in summary.table(r) if t["repeats"]]) for r in shown)
-    figure, axes = pyplot.subplots(
-        lines,
-        columns,
-        figsize=(5.2 * columns, lines * (1.3 + 0.36 * most)),
-        squeeze=False,
-        layout="constrained",
-    )
+    size = 5.2 * columns, lines * (1.3 + 0.36 * most)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False)
     for axis, result in zip(axes.flat, shown, strict=False):
         _bars(axis, result)
     for axis in axes.flat[len(shown) :]:
@@ -227,7 +220,6 @@ def plot(run: dict[str, Any], path: Path) -> bool:
     title = f"Fresh samples a second; {m['cpu']}, {m['cores_used']} cores"
     figure.suptitle(title + ("; QUICK" if run["quick"] else ""))
     figure.savefig(path, dpi=130)
-    pyplot.close(figure)
     return True
 
 

@@ -19,10 +19,8 @@ def plot(source: Any, path: Path) -> None:
     path : Path
         Of the PNG.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
     from superbatch.source import Settings
@@ -34,9 +32,10 @@ def plot(source: Any, path: Path) -> None:
     anchors = cutter.anchors.of(plan.starts)
     corner = {d: cut.lookups[d].at(anchors) + cut.offset[d] for d in moving}
     pairs = [moving[:2]] if len(moving) < 3 else [[moving[0], moving[1]], [moving[1], moving[2]]]
-    figure, axes = plt.subplots(1, len(pairs), figsize=(6 * len(pairs), 5), squeeze=False)
+    figure = Figure(figsize=(6 * len(pairs), 5), layout="constrained")
+    axes = figure.subplots(1, len(pairs), squeeze=False)
     some = np.linspace(0, len(anchors) - 1, min(len(anchors), 300)).astype(int)
-    colours = plt.get_cmap("tab20")(plan.sequence_of[some] % 20)
+    colours = colormaps["tab20"](plan.sequence_of[some] % 20)
     for panel, dims in zip(axes[0], pairs, strict=True):
         first, second = dims[0], dims[1] if len(dims) > 1 else None
         _borders(panel.axvline, stored.chunks[first])
@@ -61,9 +60,7 @@ def plot(source: Any, path: Path) -> None:
         panel.set_xlabel(f"{stored.dims[first]} (grey: chunk borders)")
         panel.set_ylabel(stored.dims[second] if second is not None else "sample")
     figure.suptitle(f"{len(some)} windows of a superbatch, one colour for each chunk sequence")
-    figure.tight_layout()
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def _borders(line: Any, chunks: Any) -> None:

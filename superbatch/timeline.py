@@ -77,16 +77,14 @@ def plot(stats: Stats, path: str | os.PathLike[str]) -> None:
     path : path-like
         Of the PNG.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     drawn = [e for e in events(stats) if e["ph"] == "X"]
     rows = sorted({event["tid"] for event in drawn} | {0})
     end = max((event["ts"] + event["dur"] for event in drawn), default=1.0) / 1e6
-    figure, axes = plt.subplots(figsize=(10, 1.2 + 0.6 * len(rows)))
+    figure = Figure(figsize=(10, 1.2 + 0.6 * len(rows)))
+    axes = figure.subplots()
     used = set()
     for event in drawn:
         kind = "load" if event["name"].startswith("superbatch") else event["name"]
@@ -115,7 +113,6 @@ def plot(stats: Stats, path: str | os.PathLike[str]) -> None:
         frameon=False,
     )
     figure.savefig(path, dpi=120, bbox_inches="tight")
-    plt.close(figure)
 
 
 def _event(name: str, row: int, begin: float, end: float, about: dict[str, Any]) -> dict[str, Any]:

@@ -14,3 +14,11 @@ def test_every_folder_of_modules_is_a_package() -> None:
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "superbatch").rglob("*.py")}
     found = set(find_packages(str(ROOT), include=["superbatch*"]))
     assert {".".join(folder.parts) for folder in folders} == found
+
+
+def test_pictures_leave_the_plots_of_a_session_alone() -> None:
+    """A notebook shows its own figures inline: who sets another backend, or opens figures, spoils that."""
+    for path in (ROOT / "superbatch").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert "pyplot" not in text, path
+        assert "matplotlib.use" not in text, path

@@ -16,15 +16,11 @@ def plot(found: Tuning, path: str | os.PathLike[str]) -> None:
     path : path-like
         Of the PNG.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     tried = [(n, trial) for n, trial in enumerate(found.trials) if trial.tried]
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(12, 1.6 + 0.32 * max(4, len(tried))), sharey=True
-    )
+    figure = Figure(figsize=(12, 1.6 + 0.32 * max(4, len(tried))), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
     colours = ["tab:red" if trial is found.best else "tab:blue" for _, trial in tried]
     places = range(len(tried))
     left.barh(places, [trial.fresh_per_second for _, trial in tried], color=colours)
@@ -39,6 +35,4 @@ def plot(found: Tuning, path: str | os.PathLike[str]) -> None:
     right.axvline(found.headspace, color="black", linestyle="--")
     right.set_xlabel("batches a second; dashed: if loading were free")
     right.set_title("and the share of the time that training waits")
-    figure.tight_layout()
     figure.savefig(path, dpi=110)
-    plt.close(figure)
