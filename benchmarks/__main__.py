@@ -10,12 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine, race, report, stores
+from benchmarks import machine, race, report, stores, stream
 from benchmarks.workloads import WORKLOADS
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run, report; 0 when every workload gave a result."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["stream"]:
+        return stream.main(arguments[1:])
     options = _parser().parse_args(arguments)
     names = options.names or list(WORKLOADS)
     for name in names:
@@ -74,7 +77,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks",
         description="Fresh samples a second of superbatch and of its peers, "
         "against the time that decoding alone takes.",
-        epilog="example: python -m benchmarks w1 w4 --peers --json results.json --plot results.png",
+        epilog="examples: python -m benchmarks w1 w4 --peers --json results.json --plot results.png; "
+        "python -m benchmarks stream",
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"workloads: {', '.join(WORKLOADS)}; default: all"
