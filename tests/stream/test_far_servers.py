@@ -243,10 +243,7 @@ def test_a_producer_that_is_killed_while_it_puts_leaves_whole_batches(tmp_path) 
     random = np.random.default_rng(5)
     with stream.Server() as server, contextlib.closing(Reader(server.address)) as reader:
         for _ in range(5):
-            code = PUT.replace("sys.argv[1]", repr(server.address)).replace(
-                "8_000_000", "2_000_000"
-            )
-            process = script(tmp_path, code)
+            process = script(tmp_path, PUT.replace("ADDRESS", repr(server.address)))
             told = lines(process, 30)
             next(told)
             # at a moment between this put's beginning and the next
@@ -255,7 +252,7 @@ def test_a_producer_that_is_killed_while_it_puts_leaves_whole_batches(tmp_path) 
             process.wait(10)
         found = reader.entries({}, "sim0", 5.0)
         numbers = [entry.number for entry in found]
-        assert len(set(numbers)) == len(numbers)
+        assert len(set(numbers)) == len(numbers) >= 2
         into = {"x": np.zeros((4, 2_000_000), "i8")}
         for entry in found:
             assert reader.fetch(entry, into)
