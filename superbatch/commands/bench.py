@@ -50,8 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     trial = trials(choice, "as given")
     if not trial.tried:
         raise SuperbatchError(trial.note)
-    with trials.dataset(source, choice) as dataset:
-        free = headspace(dataset, step, 1.0)
+    free = None
+    if arguments.step:
+        with trials.dataset(source, choice) as dataset:
+            free = headspace(dataset, step, 1.0)
     numbers = {
         "fresh_samples_per_second": trial.fresh_per_second,
         "batches_per_second": trial.iterations_per_second,
@@ -66,7 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print(f"fresh samples a second            {trial.fresh_per_second:,.0f}")
     print(f"batches a second                  {trial.iterations_per_second:,.0f}")
-    print(f"  if loading were free            {free:,.0f}")
+    if free is not None:
+        print(f"  if loading were free            {free:,.0f}")
     print(f"time spent waiting                {trial.stall_fraction:.1%}")
     print(f"replayed for each fresh sample    {trial.replay_ratio:.2f}")
     print(f"memory, predicted                 {trial.memory_bytes / 1e9:.2f} GB")

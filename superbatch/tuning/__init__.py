@@ -123,8 +123,10 @@ def tune(
     if train_step is None:
         fixed = {*fixed, "replays"}
     choice = _fitted(choice, source, limit)
-    with attempt.dataset(choice.source(source), replace(choice, replays=1)) as dataset:
-        unhindered = headspace(dataset, step, each / 2)
+    unhindered = None
+    if train_step is not None:
+        with attempt.dataset(choice.source(source), replace(choice, replays=1)) as dataset:
+            unhindered = headspace(dataset, train_step, each / 2)
     trials: list[Trial] = []
     found = search(
         choice,

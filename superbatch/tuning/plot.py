@@ -32,7 +32,10 @@ def plot(found: Tuning, path: str | os.PathLike[str]) -> None:
     bars = right.barh(places, [trial.iterations_per_second for _, trial in tried], color=colours)
     waits = [f"waits {trial.stall_fraction:.0%}" for _, trial in tried]
     right.bar_label(bars, waits, label_type="center", color="white", fontsize=8)
-    right.axvline(found.headspace, color="black", linestyle="--")
-    right.set_xlabel("batches a second; dashed: if loading were free")
+    label = "batches a second"
+    if found.headspace is not None:
+        right.axvline(found.headspace, color="black", linestyle="--")
+        label += "; dashed: if loading were free"
+    right.set_xlabel(label)
     right.set_title("and the share of the time that training waits")
     figure.savefig(path, dpi=110)

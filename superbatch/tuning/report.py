@@ -19,8 +19,8 @@ class Tuning:
         In the order in which they were made; the first is the setting as it was given.
     best : Trial
         Of the trials: the fewest stalls, and then the most fresh samples.
-    headspace : float
-        Batches a second if loading were free.
+    headspace : float or None
+        Batches a second if loading were free; None where nothing was trained.
     batch_size : int
     cores : int
         That loaders and threads were to share.
@@ -28,7 +28,7 @@ class Tuning:
 
     trials: list[Trial]
     best: Trial
-    headspace: float
+    headspace: float | None
     batch_size: int
     cores: int
 
@@ -57,12 +57,15 @@ class Tuning:
     def explain(self) -> str:
         """Why these settings, in a few sentences."""
         first, top = self.trials[0], self.best
-        share = top.iterations_per_second / self.headspace if self.headspace else 0.0
-        lines = [
-            f"training makes {top.iterations_per_second:,.0f} batches a second, {share:.0%} of the "
-            f"{self.headspace:,.0f} that it would make if loading were free, and waits "
-            f"{top.stall_fraction:.1%} of the time"
-        ]
+        rate = f"{top.iterations_per_second:,.0f} batches a second"
+        if self.headspace is None:
+            lines = [f"a loop that takes batches as fast as they come gets {rate}"]
+        else:
+            share = top.iterations_per_second / self.headspace
+            lines = [
+                f"training makes {rate}, {share:.0%} of the {self.headspace:,.0f} that it would make if "
+                f"loading were free, and waits {top.stall_fraction:.1%} of the time"
+            ]
         if top is first:
             lines.append("none of the settings that were tried is better than those given")
         else:
@@ -71,7 +74,12 @@ class Tuning:
                 f"against the settings as given: {gain:.2f} times as many fresh samples a second, "
                 f"and {first.stall_fraction:.1%} of the time spent waiting before"
             )
-        lines.append(_next_step(top, share))
+        if self.headspace is None:
+            lines.append(
+                "give it your training step: what that leaves of the cores is what loaders have"
+            )
+        else:
+            lines.append(_next_step(top, share))
         return "\n".join(f"- {line}" for line in lines)
 
     def plot(self, path: str | os.PathLike[str]) -> None:

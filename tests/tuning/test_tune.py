@@ -88,6 +88,9 @@ def test_memory_that_is_too_small_for_the_settings_makes_them_smaller(array) -> 
         source, batch_size=16, seconds=2, memory=int(whole * 0.99), cores=1, fixed=["turnover"]
     )
     assert found.trials[0].choice.samples < 4096
+    # nothing was trained
+    assert found.headspace is None
+    assert "give it your training step" in found.explain()
     assert all(t.memory_bytes <= whole * 0.99 for t in found.trials if t.tried)
 
 
