@@ -23,6 +23,10 @@ COMMANDS = {
         "look at a store: chunks, speed, settings, shuffle quality",
     ),
     "tune": ("superbatch.commands.tune", "search the settings at which training waits least"),
+    "produce": (
+        "superbatch.commands.produce",
+        "put a small simulation on a server, batch by batch, to train on while it runs",
+    ),
     "bench": (
         "superbatch.commands.bench",
         "measure how fast a store is loaded with given settings",
