@@ -22,8 +22,9 @@ examples:
       Eight simulations on a server that runs already, each of 500 batches; they wait for the trainer.
 """
 
-# Steps of the simulation from one sample to the next, and from what a network sees to what it is to predict.
-_BETWEEN, _AHEAD = 4, 20
+# Steps of the simulation from one sample to the next. A sample shows two fields that are so many samples apart, so that
+# it can be seen where the heat moves; what is to be predicted is as far ahead.
+STEPS_BETWEEN, FIELDS_AHEAD = 4, 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -159,8 +160,7 @@ def simulate(
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
     plate = Plate(size, seed)
-    history = [plate.advance(_BETWEEN) for _ in range(_AHEAD // _BETWEEN + samples)]
-    ahead = len(history) - samples
+    history = [plate.advance(STEPS_BETWEEN) for _ in range(2 * FIELDS_AHEAD + samples)]
     begin, number = time.monotonic(), 0
     with stream.Producer(address, name, kept, timeout=2.0) as producer:
         while not stopped.is_set() and (batches is None or number < batches):
@@ -168,7 +168,12 @@ def simulate(
                 max(0.0, begin + number / rate - time.monotonic())
             ):
                 break
-            batch = {"data": np.stack(history[:samples]), "target": np.stack(history[ahead:])}
+            fields = np.stack(history)
+            present = slice(FIELDS_AHEAD, FIELDS_AHEAD + samples)
+            batch = {
+                "data": np.stack([fields[:samples], fields[present]], axis=1),
+                "target": fields[2 * FIELDS_AHEAD :],
+            }
             while not stopped.is_set():
                 try:
                     producer.put(**batch)
@@ -177,4 +182,4 @@ def simulate(
                     if "the trainer took no batch" not in str(error):
                         raise
             number += 1
-            history = history[samples:] + [plate.advance(_BETWEEN) for _ in range(samples)]
+            history = history[samples:] + [plate.advance(STEPS_BETWEEN) for _ in range(samples)]

@@ -14,6 +14,8 @@
     the same number of samples through a plain ``torch.utils.data.DataLoader``
 ``report``
     the table and the picture at the end
+``streaming``, ``heat``
+    training on simulations that are running, with ``--stream``
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ examples:
   superbatch demo --store archive.zarr --array temperature --window time=12,y=64,x=64
       The same on an array of yours: the last step of each window is predicted from those before.
       Where the window has no time dimension of two steps or more, an autoencoder is trained.
+
+  superbatch demo --stream
+      Starts a Redis or Valkey server and two simulations, and trains on them while they run.
 """
 
 
@@ -68,6 +73,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)"
+    )
+    live = parser.add_argument_group("simulations that are running")
+    live.add_argument(
+        "--stream", action="store_true", help="train on simulations instead, while they run"
+    )
+    live.add_argument(
+        "--buffer",
+        choices=("rounds", "reservoir"),
+        default="rounds",
+        help="batches in rounds, replayed; or samples out of a reservoir (default: %(default)s)",
+    )
+    live.add_argument(
+        "--processes",
+        type=_count,
+        default=2,
+        metavar="N",
+        help="simulations (default: %(default)s)",
     )
     own = parser.add_argument_group("your own data")
     own.add_argument("--store", metavar="PATH", help="a Zarr store: a path or a URL")

@@ -42,6 +42,12 @@ def demo(arguments: argparse.Namespace) -> int:
             "--array and --window say what to take of a store: give it with --store"
         )
     folder = _folder(arguments.dir)
+    if arguments.stream:
+        from superbatch.demo import streaming
+
+        if arguments.store is not None:
+            raise ArgumentError("--stream trains on simulations: leave --store out, or --stream")
+        return streaming.run(arguments, folder)
     if arguments.store is None:
         task = climate_task(folder)
     else:

@@ -58,8 +58,10 @@ def test_a_trainer_sees_each_step_of_each_simulation() -> None:
     expected = []
     for seed in range(2):
         plate = Plate(16, seed)
-        fields = [plate.advance(4) for _ in range(batches * samples + 5)]
-        expected += zip(fields[: batches * samples], fields[5:], strict=True)
+        fields = [plate.advance(4) for _ in range(batches * samples + 10)]
+        expected += [
+            (np.stack([fields[n], fields[n + 5]]), fields[n + 10]) for n in range(batches * samples)
+        ]
 
     def known(pairs):
         return sorted((x.tobytes(), y.tobytes()) for x, y in pairs)
