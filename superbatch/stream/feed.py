@@ -14,9 +14,11 @@ from superbatch.source import Fields, Filled, Late, Settings, Slot, State
 from superbatch.stream.entry import Reader
 from superbatch.stream.fetching import Fetcher, Shape, memory
 from superbatch.stream.fill_reservoir import ReservoirMaker
+from superbatch.stream.fill_reservoir_shares import ReservoirShareMaker
 from superbatch.stream.fill_rounds import RoundMaker
-from superbatch.stream.fill_shares import Group, ShareMaker
+from superbatch.stream.fill_shares import ShareMaker
 from superbatch.stream.following import Following
+from superbatch.stream.meeting import Group
 from superbatch.stream.reservoir import Reservoir
 from superbatch.stream.rounds import Rounds
 
@@ -153,12 +155,27 @@ class StreamFiller:
                 feed.buffer.batches,
                 feed.group,
                 whole=feed.whole,
+                latest=feed.latest,
                 timeout=feed.timeout,
                 state=feed.state,
             )
         elif isinstance(feed.buffer, Rounds):
             self._maker = RoundMaker(
                 following, fetcher, feed.buffer.batches, whole=feed.whole, latest=feed.latest
+            )
+        elif feed.group is not None:
+            self._maker = ReservoirShareMaker(
+                self._reader,
+                follow,
+                fetcher,
+                feed.shape,
+                feed.buffer,
+                feed.group,
+                draws=feed.draws,
+                whole=feed.whole,
+                seed=feed.settings.seed,
+                timeout=feed.timeout,
+                state=feed.state,
             )
         else:
             self._maker = ReservoirMaker(

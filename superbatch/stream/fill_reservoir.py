@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from superbatch import seeds
 from superbatch.source import Filled, Slot
@@ -67,8 +68,8 @@ class ReservoirMaker:
         """Take in what there is, and draw."""
         counts, self._lost = Counts(evicted=self._lost), 0
         rng = seeds.generator(self._seed, "reservoir", index, self._rank)
-        self._take_in(rng, counts)
-        over = self._following.over
+        self._take_in(index, rng, counts)
+        over = self._over
         used, sizes, drawn = 0, [], []
         for number in self._draws:
             places = self._pool.draw(number, rng, remove=over)
@@ -118,16 +119,16 @@ class ReservoirMaker:
             samples=len(keep), sizes=tuple(sizes) or None, last=state["last"], state=state, extra={}
         )
 
-    def _take_in(self, rng: np.random.Generator, counts: Counts) -> None:
+    @property
+    def _over(self) -> bool:
+        """Whether nothing comes any more."""
+        return self._following.over
+
+    def _take_in(self, index: int, rng: np.random.Generator, counts: Counts) -> None:
         """Insert what is there; wait while too little is held, or too much would have been served."""
         pool, following = self._pool, self._following
         while True:
-            low = len(pool) < self._watermark
-            what = f"a batch (as many samples as ratio={self._buffer.ratio} allows were served)"
-            if low:
-                held = len(pool) * self._rows
-                what = f"a batch (the reservoir holds {held}, watermark={self._buffer.watermark})"
-            entry = following.next(wait=low or self._ahead(), what=what)
+            entry = self._next(0)
             if entry is None:
                 if not following.over:
                     following.check_alive()
@@ -137,31 +138,51 @@ class ReservoirMaker:
                 following.give_back(entry)
                 return  # what is drawn now makes room
             if self._fetcher.fetch(entry, self._staging, counts):
-                self._insert(entry, pool.insert(need, rng))
+                rows = (0, entry.samples)
+                self._insert(fetching.name(entry), self._staging, rows, pool.insert(need, rng))
             self._fetcher.taken(entry)
 
-    def _ahead(self) -> bool:
+    def _next(self, coming: int) -> Any:
+        """The next batch; waits for it where too little is held, with so many places that are sure to be filled.
+
+        None where there is none, and enough is held.
+        """
+        held = min(len(self._pool) + coming, self._pool.capacity)
+        low = held < self._watermark
+        what = f"a batch (as many samples as ratio={self._buffer.ratio} allows were served)"
+        if low:
+            what = f"a batch (the reservoir holds {held * self._rows}, watermark={self._buffer.watermark})"
+        return self._following.next(wait=low or self._ahead(coming), what=what)
+
+    def _ahead(self, coming: int) -> bool:
         """Whether as much was served as the ratio allows."""
         if self._buffer.ratio is None:
             return False
         wanted = self._pool.drawn + sum(self._draws)
-        return wanted > self._buffer.ratio * self._pool.inserted
+        return wanted > self._buffer.ratio * (self._pool.inserted + coming)
 
-    def _insert(self, entry: Any, places: list[int]) -> None:
+    def _insert(
+        self,
+        name: fetching.Name,
+        staged: Mapping[str, npt.NDArray[Any]],
+        rows: tuple[int, int],
+        places: list[int],
+    ) -> None:
+        """Hold some rows of a batch, which lie at the beginning of ``staged``."""
+        begin, end = rows
         number, self._next_name = self._next_name, self._next_name + 1
-        for row, place in enumerate(places):
+        for row, place in enumerate(places, start=begin):
             if self._origin[place][0] >= 0:
                 self._forget(place)
-            size = entry.samples if self._whole else 1
-            self._origin[place], self._sizes[place] = (number, row), size
-        for name, held in self._held.items():
-            staged = self._staging[name]
+            self._origin[place] = number, row
+            self._sizes[place] = end - begin if self._whole else 1
+        for field, held in self._held.items():
             if self._whole:
                 at = places[0] * self._rows
-                held[at : at + entry.samples] = staged[: entry.samples]
+                held[at : at + end - begin] = staged[field][: end - begin]
             else:
-                held[places] = staged[: entry.samples]
-        self._names[number], self._left[number] = fetching.name(entry), len(places)
+                held[places] = staged[field][: end - begin]
+        self._names[number], self._left[number] = name, len(places)
 
     def _forget(self, place: int) -> None:
         number = self._origin[place][0]
@@ -183,7 +204,7 @@ class ReservoirMaker:
         origin = self._origin
 
         def held(places: list[int]) -> list[list[int]]:
-            return [[p, numbers[origin[p][0]], origin[p][1]] for p in places]
+            return [[p, numbers[origin[p][0]], origin[p][1], self._sizes[p]] for p in places]
 
         return {
             "names": list(self._names.values()),
@@ -191,14 +212,18 @@ class ReservoirMaker:
             "unseen": held(self._pool.unseen),
             "inserted": self._pool.inserted,
             "counted": self._pool.drawn,
-            "stream": self._following.state(),
+            "stream": self._stream(),
         }
+
+    def _stream(self) -> dict[str, Any]:
+        """Where the stream stands."""
+        return self._following.state()
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """Fetch again what was held; what is gone from the server is left out."""
-        by_name: dict[int, list[tuple[int, int]]] = {}
-        for place, number, row in [*state["seen"], *state["unseen"]]:
-            by_name.setdefault(number, []).append((place, row))
+        by_name: dict[int, list[tuple[int, int, int]]] = {}
+        for place, number, row, size in [*state["seen"], *state["unseen"]]:
+            by_name.setdefault(number, []).append((place, row, size))
         counts, there = Counts(), set()
         for number, wanted in by_name.items():
             entry = self._fetcher.entry(state["names"][number])
@@ -206,8 +231,7 @@ class ReservoirMaker:
                 continue
             there.add(number)
             self._names[number], self._left[number] = state["names"][number], len(wanted)
-            for place, row in wanted:
-                size = entry.samples if self._whole else 1
+            for place, row, size in wanted:
                 self._origin[place], self._sizes[place] = (number, row), size
                 at = place * self._rows
                 for name, held in self._held.items():
@@ -215,8 +239,8 @@ class ReservoirMaker:
         self._next_name = 1 + max(by_name, default=-1)
         self._lost = counts.evicted
         self._pool.restore(
-            [place for place, number, _ in state["seen"] if number in there],
-            [place for place, number, _ in state["unseen"] if number in there],
+            [place for place, number, *_ in state["seen"] if number in there],
+            [place for place, number, *_ in state["unseen"] if number in there],
             state["inserted"],
             state["counted"],
         )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -17,24 +15,7 @@ from superbatch.stream.dealing import Dealer
 from superbatch.stream.entry import Reader
 from superbatch.stream.fetching import Counts, Fetcher
 from superbatch.stream.following import Following
-
-
-@dataclass(frozen=True)
-class Group:
-    """Ranks that share a stream.
-
-    Attributes
-    ----------
-    name : str
-        Of this run, the same on all ranks.
-    rank, world_size : int
-    assign : str
-    """
-
-    name: str
-    rank: int
-    world_size: int
-    assign: str
+from superbatch.stream.meeting import Group, Meeting
 
 
 class ShareMaker:
@@ -53,6 +34,8 @@ class ShareMaker:
     group : Group
     whole : bool
         Whether batches are served as they were put.
+    latest : bool
+        Always the newest batch, passing over those before it.
     timeout : float
         Seconds to wait for the other ranks.
     state : mapping, optional
@@ -68,11 +51,13 @@ class ShareMaker:
         group: Group,
         *,
         whole: bool,
+        latest: bool,
         timeout: float,
         state: Mapping[str, Any] | None,
     ) -> None:
         self._reader, self._follow, self._fetcher, self._staging = reader, follow, fetcher, staging
-        self._batches, self._group, self._whole, self._timeout = batches, group, whole, timeout
+        self._batches, self._group, self._whole, self._latest = batches, group, whole, latest
+        self._meeting = Meeting(reader, group, timeout)
         state = state or {}
         self._following = follow(state.get("stream"))
         self._dealt = state.get("dealt")
@@ -81,15 +66,14 @@ class ShareMaker:
         """Wait for the next round, and fetch this rank's part of it."""
         group, counts = self._group, Counts()
         topic = f"{group.name}/{index}"
-        posted = self._reader.posted(topic, 0.0)
-        if group.rank == 0 and posted is None:
-            posted = json.dumps(self._settle(index))
-            self._reader.post(topic, posted)
-        elif group.rank == 0 and posted is not None:  # by a loader that has died since
-            self._following = self._follow(json.loads(posted)["stream"])
-        elif posted is None:
-            posted = self._wait(topic, f"rank 0 to settle round {index}")
-        round_ = json.loads(posted)
+        round_ = json.loads(
+            self._meeting.settled(
+                topic, lambda: json.dumps(self._settle(index)), f"rank 0 to settle round {index}"
+            )
+        )
+        if group.rank == 0 and round_["stream"] != self._following.state():
+            # settled by a loader that has died since
+            self._following = self._follow(round_["stream"])
         self._dealt = round_["dealt"]
         sizes, used, made = [], 0, []
         for name, begin, end in round_["shares"][group.rank]:
@@ -104,7 +88,7 @@ class ShareMaker:
         if group.rank == 0:
             for producer, run, number, *_ in round_["names"]:
                 self._reader.taken(producer, run, number)
-            counts.gaps, counts.skipped = round_["gaps"], 0
+            counts.gaps, counts.skipped = round_["gaps"], round_["skipped"]
             counts.rounds = bool(sizes)
         used = sum(sizes)
         return Filled(
@@ -151,9 +135,13 @@ class ShareMaker:
         """Wait for a round's batches, and say who gets which."""
         group, following = self._group, self._following
         dealer = Dealer(group.assign, self._batches, group.world_size, self._dealt)
-        gaps, last = following.gaps, False
+        gaps, skipped, last = following.gaps, 0, False
         while not dealer.complete:
-            entry = following.next(what=f"a batch that completes round {index}")
+            what = f"a batch that completes round {index}"
+            if self._latest:
+                entry, skipped = following.newest(what=what)
+            else:
+                entry = following.next(what=what)
             if entry is None:
                 last = True
                 break
@@ -166,6 +154,7 @@ class ShareMaker:
             "last": last,
             "left": dealer.left if last else 0,
             "gaps": following.gaps - gaps,
+            "skipped": skipped,
             "stream": following.state(),
             "dealt": dealer.state(),
         }
@@ -185,24 +174,8 @@ class ShareMaker:
 
     def _equal(self, topic: str, sizes: list[int]) -> list[int]:
         """Cut what this rank has to what every rank has."""
-        group = self._group
         have = len(sizes) if self._whole else sum(sizes)
-        self._reader.post(f"{topic}/{group.rank}", str(have))
-        least = min(
-            int(self._wait(f"{topic}/{rank}", f"rank {rank} to fetch its part of a round"))
-            for rank in range(group.world_size)
-        )
+        least = self._meeting.least(topic, have, "to fetch its part of a round")
         if self._whole:
             return sizes[:least]
         return [least] if least else []
-
-    def _wait(self, topic: str, what: str) -> str:
-        deadline = time.monotonic() + self._timeout
-        while (left := deadline - time.monotonic()) > 0:
-            posted = self._reader.posted(topic, min(left, 1.0))
-            if posted is not None:
-                return posted
-        raise SuperbatchError(
-            f"rank {self._group.rank} waited timeout={self._timeout:g} s for {what}: look whether that rank is alive, "
-            f"or raise timeout="
-        )

@@ -15,8 +15,8 @@ from superbatch.stream.dealing import ASSIGNS
 from superbatch.stream.entry import Reader
 from superbatch.stream.feed import StreamFeed
 from superbatch.stream.fetching import Shape
-from superbatch.stream.fill_shares import Group
 from superbatch.stream.following import Following
+from superbatch.stream.meeting import Group
 from superbatch.stream.reservoir import Reservoir
 from superbatch.stream.rounds import Rounds
 
@@ -43,9 +43,9 @@ class StreamSource:
         Seconds that a batch is waited for, the first one included.
     silence : float
         Seconds without a sign of life after which a producer counts as dead.
-    assign : {"batches", "samples", "producers"}
-        What each of several ranks gets of a round: batches in turn, a part of each batch, or all batches of
-        some of the producers.
+    assign : {"batches", "samples", "producers"}, optional
+        What each of several ranks gets: batches in turn (the default), a part of each batch, or all batches of
+        some of the producers. With ``latest``, a part of each batch.
     group : str, optional
         A name of this run that all its ranks write, and no other run; needed where ``torch.distributed`` is not
         initialised, which settles one otherwise: making the dataset is then a collective call.
@@ -77,7 +77,7 @@ class StreamSource:
         largest: int | None = None,
         timeout: float = 60.0,
         silence: float = 30.0,
-        assign: str = "batches",
+        assign: str | None = None,
         group: str | None = None,
         connect: Callable[..., Reader] | None = None,
     ) -> None:
@@ -112,9 +112,15 @@ class StreamSource:
         self.producers = list(producers) if names else producers
         self.buffer, self.latest, self.expect = buffer, bool(latest), int(expect)
         self.largest, self.timeout, self.silence = largest, float(timeout), float(silence)
+        if assign is None:
+            assign = "samples" if latest else "batches"
         if assign not in ASSIGNS:
             raise ArgumentError(
                 f"assign={shown(assign)} is not known: write one of {', '.join(map(repr, ASSIGNS))}"
+            )
+        if latest and assign != "samples":
+            raise ArgumentError(
+                f"assign={shown(assign)}, but the newest batch is one: leave it out, and each rank gets a part of it"
             )
         self.assign, self.group, self.connect = assign, group, connect
 
@@ -163,15 +169,11 @@ class StreamSource:
         """The ranks that share the stream, where there are several."""
         if settings.world_size == 1:
             return None
-        if isinstance(self.buffer, Reservoir) or self.latest:
-            what = "latest=True" if self.latest else "a Reservoir"
+        buffer = self.buffer
+        uneven = isinstance(buffer, Rounds) and buffer.batches % settings.world_size
+        if isinstance(buffer, Rounds) and uneven and self.assign != "samples":
             raise ArgumentError(
-                f"world_size={settings.world_size}, but {what} is not shared among ranks: write a buffer of "
-                f"stream.Rounds(batches)"
-            )
-        if self.buffer.batches % settings.world_size and self.assign != "samples":
-            raise ArgumentError(
-                f"a round of {self.buffer.batches} batches cannot be dealt out evenly to "
+                f"a round of {buffer.batches} batches cannot be dealt out evenly to "
                 f"world_size={settings.world_size} ranks: write a multiple of it"
             )
         name = self.group

@@ -434,6 +434,125 @@ def test_ranks_share_rounds_and_make_equal_numbers_of_steps(address, assign, bat
         assert not owners[0] & owners[1]
 
 
+@pytest.mark.parametrize("assign", ["batches", "samples", "producers"])
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_ranks_draw_in_step_from_reservoirs_of_their_own(address, assign, batch_size):
+    """While producers run: as many batches on each, no sample on both, and in the end all of them seen."""
+    running_ = [producer(address, f"sim{n}", 12, pause=0.01) for n in range(4)]
+    group = f"reservoirs {assign} {batch_size}"
+    source = {"assign": assign, "group": group, "expect": 4}
+    served, stats = {}, {}
+
+    def train(rank):
+        options = {"rank": rank, "world_size": 2, "source": source, "seed": 5}
+        buffer = Reservoir(40, watermark=8, superbatch=8)
+        with train_on(address, buffer, batch_size, **options) as dataset:
+            served[rank] = [identify(batch) for batch in dataset]
+            stats[rank] = dataset.stats().source
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, range(2)))
+    wait_for(*running_)
+    assert len(served[0]) == len(served[1]) > 12
+    assert [len(b) for b in served[0]] == [len(b) for b in served[1]]
+    seen = [collections.Counter(itertools.chain(*served[rank])) for rank in range(2)]
+    assert not seen[0].keys() & seen[1].keys()
+    both = seen[0].keys() | seen[1].keys()
+    every = {(p, 0, n, s) for p in range(4) for n in range(12) for s in range(4)}
+    assert both <= every
+    if assign == "producers":
+        owners = [{row[0] for row in c} for c in seen]
+        assert not owners[0] & owners[1]
+    # What one rank has more than the other at the end of the stream is left out.
+    assert len(every - both) <= (0 if assign == "samples" else 4 * 4)
+    assert len(seen[0]) == len(seen[1])
+
+
+def test_reservoirs_of_ranks_go_on_from_their_states(address):
+    """Both start anew in the middle: what is served after it is what would have been served without."""
+    put_ = put_all(address, ["sim0", "sim1"], 10)
+    served, states, rest = {}, {}, {}
+
+    def options(rank, group):
+        source = {"assign": "samples", "group": group, "expect": 2}
+        return {"rank": rank, "world_size": 2, "source": source, "seed": 2}
+
+    buffer = Reservoir(20, watermark=8, superbatch=6)
+
+    def train(rank):
+        with train_on(address, buffer, 3, **options(rank, "first")) as dataset:
+            batches = iter(dataset)
+            served[rank] = [identify(next(batches)) for _ in range(5)]
+            states[rank] = pickle.loads(pickle.dumps(dataset.state_dict()))
+            rest[rank] = [identify(batch) for batch in batches]
+
+    def resume(rank):
+        with train_on(address, buffer, 3, **options(rank, "second")) as dataset:
+            dataset.load_state_dict(states[rank])
+            again = [identify(batch) for batch in dataset]
+        assert again == rest[rank]
+
+    for work in (train, resume):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(work, range(2)))
+    everything = itertools.chain(*served[0], *rest[0], *served[1], *rest[1])
+    assert set(everything) == set(put_)
+
+
+def test_reservoirs_that_cannot_be_filled_again_are_refused(address):
+    put_all(address, ["sim0"], 8)
+    states = {}
+
+    def options(rank, group):
+        return {"rank": rank, "world_size": 2, "source": {"group": group}, "seed": 2}
+
+    def train(rank):
+        with train_on(address, Reservoir(16, superbatch=4), 2, **options(rank, "a")) as dataset:
+            batches = iter(dataset)
+            next(batches)
+            states[rank] = dataset.state_dict()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, range(2)))
+    with client(address) as c:
+        c.delete(key("sim0", "0", 0), key("sim0", "0", 1))
+
+    def resume(rank):
+        with train_on(address, Reservoir(16, superbatch=4), 2, **options(rank, "b")) as dataset:
+            dataset.load_state_dict(states[rank])
+            with pytest.raises(sb.SuperbatchError, match="not on the server any more"):
+                list(dataset)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(resume, range(2)))
+
+
+def test_each_rank_gets_its_part_of_the_newest_batch(address):
+    source = {"latest": True, "group": "newest"}
+    served, skipped = {}, {}
+    with client(address) as c:
+        for number in range(5):
+            put(c, "sim0", 0, number, 4)
+
+    def train(rank):
+        with train_on(address, source=source, rank=rank, world_size=2) as dataset:
+            batches = iter(dataset)
+            served[rank] = [identify(next(batches))]
+            if rank == 0:
+                with client(address) as c:
+                    put(c, "sim0", 0, 5, 4)
+                    put(c, "sim0", 0, 6, 0, last=True)
+            served[rank] += [identify(batch) for batch in batches]
+            skipped[rank] = dataset.stats().source["skipped"]
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, range(2)))
+    for rank in range(2):
+        mine = [2 * rank, 2 * rank + 1]
+        assert served[rank] == [[(0, 0, 4, s) for s in mine], [(0, 0, 5, s) for s in mine]]
+    assert skipped == {0: 4, 1: 0}
+
+
 def test_ranks_that_train_together_meet_by_themselves(address, tmp_path):
     put_ = put_all(address, ["sim0", "sim1", "sim2"], 7)
     code = """
@@ -495,7 +614,12 @@ dist.destroy_process_group()
         ({"assign": "rows"}, {}, "assign='rows' is not known"),
         ({}, {"rank": 0, "world_size": 2}, "initialise torch.distributed first"),
         ({"buffer": Rounds(3)}, {"rank": 0, "world_size": 2}, "a multiple of it"),
-        ({"buffer": Reservoir(9)}, {"rank": 0, "world_size": 2, "batch_size": 3}, "not shared"),
+        ({"buffer": Reservoir(9)}, {"rank": 0, "world_size": 2, "batch_size": 3}, "same group="),
+        (
+            {"buffer": None, "latest": True, "assign": "producers"},
+            {},
+            "leave it out, and each rank",
+        ),
     ],
 )
 def test_arguments_that_cannot_work(source, options, message):
