@@ -19,7 +19,7 @@ from superbatch.errors import SuperbatchError
 COMMANDS = {
     "demo": ("superbatch.demo", "train a small network from a Zarr store; show what loading cost"),
     "inspect": (
-        "superbatch.inspection",
+        "superbatch.commands.inspect",
         "look at a store: chunks, speed, settings, shuffle quality",
     ),
     "tune": ("superbatch.commands.tune", "search the settings at which training waits least"),

@@ -135,7 +135,7 @@ class Quality:
             ),
         ]
         if self.effective_batch is not None and self.shuffled_effective_batch is not None:
-            name = f"effective batch size (correlation {self.correlation:g})"
+            name = f"effective batch size (correlation {self.correlation:.2f})"
             compared.append((name, self.effective_batch, self.shuffled_effective_batch))
         lines = [
             f"{self.batches:,} batches of {self.batch_size} out of {self.superbatches} superbatches; "

@@ -8,7 +8,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-NETWORK = "10.213.77"
+# One for each process: two runs at once are not to meet. The range is that of benchmarks (RFC 2544).
+NETWORK = f"198.{18 + os.getpid() // 256 % 2}.{os.getpid() % 256}"
 
 
 class NotAllowed(Exception):

@@ -351,6 +351,18 @@ def test_turnover_serves_right_values_from_fewer_reads(dataset, source):
     assert loaded[0.25] < 0.4 * loaded[1.0]
 
 
+@pytest.mark.parametrize("coverage", ["random", "once"])
+def test_an_archive_that_fits_is_read_once(dataset, source, coverage):
+    """20 sequences of three chunks and the 19 borders between them, and room for 64."""
+    one = dataset(source(sequences=64, coverage=coverage), loaders=1, replays=1, seed=0)
+    epochs = itertools.chain(one, one, one) if coverage == "once" else itertools.islice(one, 160)
+    served = order(epochs)
+    assert one.stats().superbatches >= 10
+    assert one.stats().loaded_blocks <= 20 + 19
+    if coverage == "once":
+        assert (np.bincount(served) == 3).all()
+
+
 def test_fewer_windows_than_a_batch_or_than_loaders_work(dataset, stored):
     few = sb.ArchiveSource(
         {"field": sb.Window(stored, time=WIDTH)},

@@ -27,6 +27,8 @@ class Budget:
     kept : bool
         Whether sequences stay in memory until the next superbatch.
     loaders, threads : int
+    existing : int or None
+        Sequences that there are in all.
     """
 
     sample_bytes: int
@@ -34,6 +36,7 @@ class Budget:
     kept: bool
     loaders: int = 1
     threads: int = 1
+    existing: int | None = None
 
     def bytes(self, samples: int, sequences: int) -> dict[str, int]:
         """Bytes by what they are for.
@@ -50,6 +53,8 @@ class Budget:
         if self.kept:
             # Those of the next superbatch are loaded before the last ones are let go.
             loaded += sequences
+        if self.existing is not None:
+            loaded = min(loaded, self.existing)
         parts = {
             "slots": (self.loaders + 1) * samples * self.sample_bytes,
             "sequences": self.loaders * loaded * self.sequence_bytes,

@@ -65,9 +65,9 @@ class ArchiveFiller:
         self._threads = sum(self.client.nthreads().values()) or threads
         self._prepare()
         self.finished = 0.0  # when the latest superbatch was
-        # Sequences stay in memory where the next superbatch draws from them again, and where
-        # samples may have to be drawn once more.
-        self._keeps = plan.coverage == "random" and plan.replaced < plan.sequences
+        # Sequences stay in memory where the next superbatch draws from them again: always, where there is
+        # room for all that there are.
+        self._keeps = plan.all_fit or (plan.coverage == "random" and plan.replaced < plan.sequences)
 
     def start(self, epoch: int, index: int, slot: Slot) -> Filling:
         """Plan superbatch ``index`` of ``epoch`` and have Dask work on it.
@@ -130,7 +130,11 @@ class ArchiveFiller:
             began=filling.began,
             dashboard=self._dashboard,
         )
-        self._held = filling.loads if self._keeps else {}
+        if self.plan.all_fit:
+            # Those that give no sample this time as well.
+            self._held = {**self._held, **filling.loads}
+        else:
+            self._held = filling.loads if self._keeps else {}
 
     def stuck(self) -> SuperbatchError | None:
         """A read that has been under way for too long; Dask's threads cannot be interrupted."""

@@ -83,6 +83,13 @@ class Plan:
         next is loaded, where training on a batch takes as long as loading it.
     shuffle : bool
     seed, rank, world_size : int
+
+    Attributes
+    ----------
+    total : int
+        Valid windows.
+    all_fit : bool
+        Whether a superbatch has room for every sequence that there is.
     """
 
     def __init__(
@@ -116,7 +123,7 @@ class Plan:
         self._grown = [max(1, samples * n // sequences // batch_size) for n in self._growing]
         self._before = list(itertools.accumulate(self._grown, initial=0))
         # With room for every sequence there is, samples are drawn straight from all windows.
-        self._all_fit = math.prod(axis.groups().items for axis in self.axes) <= sequences
+        self.all_fit = math.prod(axis.groups().items for axis in self.axes) <= sequences
         if coverage == "once":
             if world_size > self.total:
                 raise ArgumentError(
@@ -223,7 +230,7 @@ class Plan:
             place = self._begin + np.arange(begin, end, dtype=np.int64)
             ordinals = self._once.windows(place, self.seed, epoch)
             starts = self._starts(ordinals)
-        elif self._all_fit and not self._grows(index):
+        elif self.all_fit and not self._grows(index):
             size = self.size(index)
             starts = self._starts(
                 np.stack([axis.locate(rng.random(size)) for axis in self.axes], axis=-1)

@@ -289,7 +289,8 @@ class ArchiveSource:
     def _budget(self, loaders: int, threads: int) -> Budget:
         sample = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.fields.values())
         kept = self.turnover < 1 or self._cutter.drops
-        return Budget(sample, self.sequence_bytes, kept, loaders, threads)
+        existing = math.prod(axis.groups().items for axis in self.axes)
+        return Budget(sample, self.sequence_bytes, kept, loaders, threads, existing)
 
     def _sizes(self, loaders: int, threads: int) -> tuple[int, int]:
         """Samples and sequences of a superbatch, within ``memory``."""

@@ -1,4 +1,4 @@
-"""What ``superbatch tune`` and ``superbatch bench`` are both told: a store, windows, a training step."""
+"""What ``superbatch inspect``, ``tune`` and ``bench`` are told: a store, windows, settings, a training step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,47 @@ if TYPE_CHECKING:
     from superbatch.archive.source import ArchiveSource
 
 
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Add the store, and the windows that are cut from it."""
+    parser.add_argument("store", metavar="STORE", help="a Zarr store: a path or a URL")
+    parser.add_argument("--array", metavar="NAME", help="the array in it (default: the only one)")
+    parser.add_argument(
+        "--window",
+        metavar="DIM=N,...",
+        required=True,
+        help="the length of a sample along each dimension, such as time=12,y=64,x=64; "
+        "a dimension that is not named is taken whole",
+    )
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add batches, and the settings of superbatches."""
+    for name, default, what in (
+        ("--batch-size", 32, "samples in a batch"),
+        ("--samples", 4096, "samples in a superbatch: more of them share what is decoded for it"),
+        (
+            "--sequences",
+            32,
+            "runs of neighbouring chunks that a superbatch is drawn from: more mix better, and take "
+            "more memory",
+        ),
+        ("--chunks", 3, "neighbouring chunks in a sequence, along the first dimension"),
+    ):
+        parser.add_argument(
+            name, type=int, default=default, metavar="N", help=f"{what}; default: %(default)s"
+        )
+    parser.add_argument(
+        "--turnover",
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help="of the sequences, how many are replaced from one superbatch to the next: 0.25 decodes a "
+        "quarter, and samples stay four times as long with the same neighbours; default: 1, all",
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser, seconds: float) -> None:
-    """Add them to a parser.
+    """Add what a run is told besides.
 
     Parameters
     ----------
@@ -22,15 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser, seconds: float) -> None:
     seconds : float
         The default of ``--seconds``.
     """
-    parser.add_argument("store", metavar="STORE", help="a Zarr store: a path or a URL")
-    parser.add_argument("--array", metavar="NAME", help="the array in it (default: the only one)")
-    parser.add_argument(
-        "--window",
-        metavar="DIM=N,...",
-        required=True,
-        help="the length of a sample along each dimension, such as time=12,y=64,x=64",
-    )
-    parser.add_argument("--batch-size", type=int, default=32, help="default: %(default)s")
+    add_store(parser)
+    add_settings(parser)
     parser.add_argument(
         "--step",
         type=float,
@@ -42,16 +74,16 @@ def add_arguments(parser: argparse.ArgumentParser, seconds: float) -> None:
     parser.add_argument(
         "--seconds", type=float, default=seconds, help="how long, about; default: %(default)g"
     )
-    parser.add_argument("--samples", type=int, default=4096, help="default: %(default)s")
-    parser.add_argument("--sequences", type=int, default=32, help="default: %(default)s")
     parser.add_argument(
-        "--chunks", type=int, default=3, metavar="N", help="per sequence; default: %(default)s"
+        "--loaders",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that load, each a superbatch at a time; default: %(default)s",
     )
     parser.add_argument(
-        "--turnover", type=float, default=1.0, help="share of sequences replaced; default: 1"
+        "--threads", type=int, metavar="N", help="of each loader; default: all cores, shared"
     )
-    parser.add_argument("--loaders", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--threads", type=int, help="of each loader; default: all cores, shared")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 

@@ -13,10 +13,18 @@ SIZES = st.integers(1, 10**8)
 
 
 @given(
-    SIZES, SIZES, st.booleans(), st.integers(1, 4), st.integers(1, 8), st.integers(10**8, 10**11)
+    SIZES,
+    SIZES,
+    st.booleans(),
+    st.integers(1, 4),
+    st.integers(1, 8),
+    st.integers(1, 500) | st.none(),
+    st.integers(10**8, 10**11),
 )
-def test_the_most_that_fits_is_found(sample, sequence, kept, loaders, threads, memory) -> None:
-    budget = Budget(sample, sequence, kept, loaders, threads)
+def test_the_most_that_fits_is_found(
+    sample, sequence, kept, loaders, threads, existing, memory
+) -> None:
+    budget = Budget(sample, sequence, kept, loaders, threads, existing)
 
     def total(sequences: int) -> int:
         return budget.bytes(max(1, round(100 / 7 * sequences)), sequences)["total"]
@@ -39,3 +47,6 @@ def test_the_parts_add_up() -> None:
     # Those that are kept are all in memory.
     kept = Budget(1000, 5000, kept=True, loaders=2, threads=3).bytes(64, 32)
     assert kept["sequences"] >= 2 * 2 * 32 * 5000 > parts["sequences"]
+    # No more than there are.
+    few = Budget(1000, 5000, kept=True, loaders=2, threads=3, existing=10).bytes(64, 32)
+    assert few["sequences"] == 2 * 10 * 5000
