@@ -50,7 +50,8 @@ class ArchiveSource:
     samples : int
         Samples in a superbatch.
     sequences : int
-        Chunk sequences that a superbatch is drawn from. More of them mix better, and take longer to load.
+        Chunk sequences that a superbatch is drawn from. More of them mix better, and take longer to load. With
+        room for all that there are, they stay in memory, and the archive is read once.
     chunks_per_sequence : int or mapping of str to int
         Neighbouring chunks that are loaded as one piece: an int counts along the first windowed
         dimension, a mapping along each that it names; along all others it is 1.
