@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from superbatch import stream
+from superbatch.stream.entry import Found
 from superbatch.stream.reader import Reader
 
 MIB = 1 << 20
@@ -49,7 +50,7 @@ def read(address: str, rounds: int, batches: int) -> dict[str, list[float]]:
 
         def ours() -> None:
             for entry in entries:
-                assert reader.fetch(entry, {"data": memory})
+                assert reader.fetch(entry, {"data": memory}) is Found.WHOLE
 
         def redis_py() -> None:
             for _ in entries:

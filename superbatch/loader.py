@@ -152,7 +152,16 @@ def _started(
             started.put(error)
 
     threading.Thread(target=start, daemon=True).start()
-    while (item := started.get()) is not None:
+
+    def following() -> tuple[Job, Filling | None, float] | BaseException | None:
+        while True:
+            again = filler.idle() if started.empty() else None
+            try:
+                return started.get(timeout=again)
+            except queue.Empty:
+                continue
+
+    while (item := following()) is not None:
         if isinstance(item, BaseException):
             raise item
         yield item

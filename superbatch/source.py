@@ -148,6 +148,12 @@ class Filler(Protocol):
     def start(self, epoch: int, index: int, slot: Slot) -> Filling:
         """Begin to fill a slot with superbatch ``index`` of ``epoch``."""
 
+    def idle(self) -> float | None:
+        """Work while no superbatch is asked for; seconds after which to be called again, or None.
+
+        Called by the thread that waits for superbatches, between two of them.
+        """
+
     def stuck(self) -> Exception | None:
         """What hangs, if something does; asked now and then from another thread."""
 

@@ -171,6 +171,9 @@ class Stream:
     def descriptors(self):
         return []
 
+    def idle(self):
+        return None
+
     def stuck(self):
         return None
 

@@ -51,6 +51,9 @@ class Numbers:
 
         return Filling()
 
+    def idle(self):
+        return None
+
     def stuck(self):
         return None
 

@@ -136,6 +136,9 @@ class ArchiveFiller:
         else:
             self._held = filling.loads if self._keeps else {}
 
+    def idle(self) -> None:
+        """Nothing: what comes next is known when it is asked for."""
+
     def stuck(self) -> SuperbatchError | None:
         """A read that has been under way for too long; Dask's threads cannot be interrupted."""
         hanging = reads.stuck(self.cutter.patience.timeout)

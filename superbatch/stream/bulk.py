@@ -18,10 +18,6 @@ _LINE = 64
 _AHEAD = 4
 
 
-class Gone(Exception):
-    """A value is not there, or of another size."""
-
-
 class Bulk:
     """A connection that does nothing but GET.
 
@@ -41,26 +37,28 @@ class Bulk:
             self.close()
             raise
 
-    def get_into(self, keys: Sequence[str], memories: Sequence[memoryview]) -> None:
+    def get_into(self, keys: Sequence[str], memories: Sequence[memoryview]) -> int:
         """Read values into memory, each of exactly its size.
+
+        Returns
+        -------
+        int
+            How many were there, and of that size.
 
         Raises
         ------
-        Gone
-            A value is missing, or not of that size; what is in memory means nothing then.
         OSError
             The connection broke.
         """
-        missing, asked, rest = False, 0, b""
+        count, asked, rest = 0, 0, b""
         for number, memory in enumerate(memories):
             if asked <= number:
                 more = keys[asked : asked + _AHEAD]
                 self._socket.sendall(b"".join(map(_get, more)))
                 asked += len(more)
             there, rest = self._read(memory, rest)
-            missing = missing or not there
-        if missing:
-            raise Gone
+            count += there
+        return count
 
     def _read(self, memory: memoryview, data: bytes) -> tuple[bool, bytes]:
         """One value; and what was read beyond it."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+
+class Found(enum.Enum):
+    """What was on the server of a batch."""
+
+    WHOLE = enum.auto()
+    TORN = enum.auto()
+    """Some of its values, and not others."""
+    GONE = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -62,8 +72,8 @@ class Reader(Protocol):
     ) -> Sequence[Entry]:
         """What was put after these runs and numbers, in the order of production; waits up to ``wait`` seconds."""
 
-    def fetch(self, entry: Entry, into: Mapping[str, npt.NDArray[Any]]) -> bool:
-        """Bring a batch into arrays of ``(samples, *shape)``; False where it is gone or torn."""
+    def fetch(self, entry: Entry, into: Mapping[str, npt.NDArray[Any]]) -> Found:
+        """Bring a batch into arrays of ``(samples, *shape)``; what they hold is of use where it is whole."""
 
     def taken(self, producer: str, run: str, number: int) -> None:
         """Tell a producer that waits that this batch is not needed any more."""

@@ -211,6 +211,12 @@ class StreamFiller:
         filled.load_seconds = filled.ended - began
         return filled
 
+    def idle(self) -> float | None:
+        """Take in what comes meanwhile, where a buffer holds more than the superbatch that is next."""
+        if not isinstance(self._maker, ReservoirMaker):
+            return None
+        return self._maker.take_in_meanwhile(self._index + 1)
+
     def stuck(self) -> None:
         """Waits have deadlines of their own."""
 

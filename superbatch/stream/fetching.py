@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from superbatch.errors import SuperbatchError
 from superbatch.source import Fields
-from superbatch.stream.entry import Entry, Reader
+from superbatch.stream.entry import Entry, Found, Reader
 
 Name = list[Any]
 """Of a batch, as plain data: producer, run, number, samples, time."""
@@ -110,13 +110,15 @@ class Fetcher:
         """
         self._shape.check(entry)
         views = {name: array[: entry.samples] for name, array in into.items()}
-        there = self._reader.fetch(entry, views)
-        if not there:
+        found = self._reader.fetch(entry, views)
+        if found is Found.GONE:
             counts.evicted += 1
+        elif found is Found.TORN:
+            counts.torn += 1
         else:
             counts.batches += 1
             counts.nbytes += entry.nbytes
-        return there
+        return found is Found.WHOLE
 
     def entry(self, named: Name) -> Entry:
         """A batch that was named, as it would be announced."""

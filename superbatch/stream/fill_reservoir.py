@@ -15,6 +15,9 @@ from superbatch.stream.fetching import Counts, Fetcher, Shape
 from superbatch.stream.following import Following
 from superbatch.stream.reservoir import Pool, Reservoir
 
+# Seconds between two looks at what came, while no superbatch is asked for.
+_MEANWHILE = 0.05
+
 
 class ReservoirMaker:
     """Makes superbatches in order.
@@ -59,16 +62,17 @@ class ReservoirMaker:
         self._names: dict[int, fetching.Name] = {}  # of batches that something is held of
         self._left: dict[int, int] = {}  # places that are held of them
         self._next_name = 0
-        self._lost = 0
+        self._counts = Counts()  # since the latest superbatch
+        self._rng: tuple[int, np.random.Generator] | None = None
         self._gaps = following.gaps
         if state is not None:
             self._restore(state)
 
     def make(self, index: int, slot: Slot) -> Filled:
         """Take in what there is, and draw."""
-        counts, self._lost = Counts(evicted=self._lost), 0
-        rng = seeds.generator(self._seed, "reservoir", index, self._rank)
-        self._take_in(index, rng, counts)
+        rng = self._random(index)
+        self._take_in(index, rng, self._counts)
+        counts, self._counts = self._counts, Counts()
         over = self._over
         used, sizes, drawn = 0, [], []
         for number in self._draws:
@@ -92,6 +96,21 @@ class ReservoirMaker:
             state={"drawn": drawn, "sizes": sizes, "last": last, **self._state()},
             extra=counts.extra(),
         )
+
+    def take_in_meanwhile(self, index: int) -> float | None:
+        """Take in a batch, if one has come, while superbatch ``index`` is not asked for yet.
+
+        What is drawn is the same whether it came in now or when it is asked for.
+
+        Returns
+        -------
+        float or None
+            Seconds until there may be more to do.
+        """
+        if self._over:
+            return None
+        taken = self._insert_next(self._random(index), self._counts, wait=False)
+        return 0.0 if taken else _MEANWHILE
 
     def again(self, state: Mapping[str, Any], slot: Slot) -> Filled:
         """A superbatch that was made before, from what is on the server still; what is gone is left out."""
@@ -126,21 +145,32 @@ class ReservoirMaker:
 
     def _take_in(self, index: int, rng: np.random.Generator, counts: Counts) -> None:
         """Insert what is there; wait while too little is held, or too much would have been served."""
+        while self._insert_next(rng, counts, wait=True):
+            pass
+
+    def _insert_next(self, rng: np.random.Generator, counts: Counts, *, wait: bool) -> bool:
+        """Insert the next batch; False where there is none, or no room for it."""
         pool, following = self._pool, self._following
-        while True:
-            entry = self._next(0)
-            if entry is None:
-                if not following.over:
-                    following.check_alive()
-                return
-            need = 1 if self._whole else entry.samples
-            if need > pool.room:
-                following.give_back(entry)
-                return  # what is drawn now makes room
-            if self._fetcher.fetch(entry, self._staging, counts):
-                rows = (0, entry.samples)
-                self._insert(fetching.name(entry), self._staging, rows, pool.insert(need, rng))
-            self._fetcher.taken(entry)
+        entry = self._next(0) if wait else following.next(wait=False)
+        if entry is None:
+            if wait and not following.over:
+                following.check_alive()
+            return False
+        need = 1 if self._whole else entry.samples
+        if need > pool.room:
+            following.give_back(entry)
+            return False  # what is drawn next makes room
+        if self._fetcher.fetch(entry, self._staging, counts):
+            rows = (0, entry.samples)
+            self._insert(fetching.name(entry), self._staging, rows, pool.insert(need, rng))
+        self._fetcher.taken(entry)
+        return True
+
+    def _random(self, index: int) -> np.random.Generator:
+        """The random numbers of a superbatch, and of what comes in before it is drawn."""
+        if self._rng is None or self._rng[0] != index:
+            self._rng = index, seeds.generator(self._seed, "reservoir", index, self._rank)
+        return self._rng[1]
 
     def _next(self, coming: int) -> Any:
         """The next batch; waits for it where too little is held, with so many places that are sure to be filled.
@@ -224,7 +254,7 @@ class ReservoirMaker:
         by_name: dict[int, list[tuple[int, int, int]]] = {}
         for place, number, row, size in [*state["seen"], *state["unseen"]]:
             by_name.setdefault(number, []).append((place, row, size))
-        counts, there = Counts(), set()
+        counts, there = self._counts, set()
         for number, wanted in by_name.items():
             entry = self._fetcher.entry(state["names"][number])
             if not self._fetcher.fetch(entry, self._staging, counts):
@@ -237,7 +267,8 @@ class ReservoirMaker:
                 for name, held in self._held.items():
                     held[at : at + size] = self._staging[name][row : row + size]
         self._next_name = 1 + max(by_name, default=-1)
-        self._lost = counts.evicted
+        # They came in before; what is told is what was lost.
+        counts.batches = counts.nbytes = 0
         self._pool.restore(
             [place for place, number, *_ in state["seen"] if number in there],
             [place for place, number, *_ in state["unseen"] if number in there],

@@ -83,12 +83,15 @@ class ReservoirShareMaker(ReservoirMaker):
             rank=0,  # the same random numbers on all
             state=state,
         )
-        if self._lost:
+        if lost := self._counts.evicted + self._counts.torn:
             raise SuperbatchError(
-                f"{self._lost} batches that the reservoir of rank {group.rank} held are not on the server any more, so "
+                f"{lost} batches that the reservoir of rank {group.rank} held are not on the server any more, so "
                 f"that the ranks would make different numbers of steps: keep more there (the producers' retention), "
                 f"or begin without the state"
             )
+
+    def take_in_meanwhile(self, index: int) -> None:
+        """Nothing: what comes in is settled by all ranks together, when they draw."""
 
     def again(self, state: Mapping[str, Any], slot: Slot) -> Filled:
         """A superbatch that was made before.

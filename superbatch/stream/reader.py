@@ -13,8 +13,8 @@ import numpy.typing as npt
 from superbatch.errors import SuperbatchError
 from superbatch.stream import frame, keys
 from superbatch.stream.address import connect, is_cluster, reason, shown
-from superbatch.stream.bulk import Bulk, Gone
-from superbatch.stream.entry import Entry
+from superbatch.stream.bulk import Bulk
+from superbatch.stream.entry import Entry, Found
 from superbatch.stream.producer import DAY
 
 _LOOK_UP = 1.0  # seconds
@@ -95,13 +95,16 @@ class Reader:
             block = max(1, int(1000 * min(left, self._timeout / 2, _LOOK_UP)))
             self._again(lambda at=at, block=block: self._client.xread({keys.NEWS: at}, 1, block))
 
-    def fetch(self, entry: Entry, into: Mapping[str, npt.NDArray[Any]]) -> bool:
-        """Bring a batch into arrays of ``(samples, *shape)``, C-contiguous; False where it is gone."""
+    def fetch(self, entry: Entry, into: Mapping[str, npt.NDArray[Any]]) -> Found:
+        """Bring a batch into arrays of ``(samples, *shape)``, C-contiguous."""
         fields = {name: (array.shape[1:], array.dtype) for name, array in into.items()}
         found = frame.names(fields, entry.producer, entry.run, entry.number, entry.samples)
         arrays = {name: array[: entry.samples] for name, array in into.items()}
         memories = [memory for _, _, memory in frame.pieces(arrays)]
-        return bool(self._again(lambda: self._get(found, memories)))
+        there = self._again(lambda: self._get(found, memories))
+        if there == len(found):
+            return Found.WHOLE
+        return Found.TORN if there else Found.GONE
 
     def taken(self, producer: str, run: str, number: int) -> None:
         """Tell a producer that waits that this batch is not needed any more."""
@@ -177,25 +180,24 @@ class Reader:
             found += _new(entries, after.get(name), first=known is None)
         return [entry for _, entry in sorted(found, key=lambda item: item[0])]
 
-    def _get(self, names: list[str], memories: list[memoryview]) -> bool:
+    def _get(self, names: list[str], memories: list[memoryview]) -> int:
+        """How many of the values were there."""
         if is_cluster(self._client):
+            count = 0
             for name, memory in zip(names, memories, strict=True):
                 value = self._client.get(name)
-                if value is None or len(value) != len(memory):
-                    return False
-                memory[:] = value
-            return True
+                if value is not None and len(value) == len(memory):
+                    memory[:] = value
+                    count += 1
+            return count
         if self._bulk is None:
             self._bulk = Bulk(self._client)
         try:
-            self._bulk.get_into(names, memories)
-        except Gone:
-            return False
+            return self._bulk.get_into(names, memories)
         except OSError:
             self._bulk.close()
             self._bulk = None
             raise
-        return True
 
     def _again(self, ask: Any) -> Any:
         """Ask until the server answers, or the time is over."""

@@ -34,8 +34,8 @@ class Reservoir:
         (Cassirer et al. 2021): where training is faster, it waits. 1 or more. At the end of the stream, where
         what is held is served once more, and where nothing could come in for want of room, it does not hold.
     superbatch : int, optional
-        Samples that are drawn before new ones are looked for: by default a sixteenth of the capacity, but one
-        batch at the least.
+        Samples that are drawn at once; what comes in meanwhile may be in the next. By default a sixteenth of the
+        capacity, but one batch at the least.
 
     Examples
     --------

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import redis
 
-from superbatch.stream.entry import Entry
+from superbatch.stream.entry import Entry, Found
 from tests.processes import ROOT, until
 
 WIDTH = 3000  # so that a value is read in several pieces
@@ -118,9 +118,9 @@ class Reader:
     def fetch(self, entry, into):
         value = self._again(lambda: self._client.get(key(entry.producer, entry.run, entry.number)))
         if value is None:
-            return False
+            return Found.GONE
         into["x"][:] = np.frombuffer(value, "i4").reshape(into["x"].shape)
-        return True
+        return Found.WHOLE
 
     def taken(self, producer, run, number):
         self._again(lambda: self._client.hset("taken", f"{producer}.{run}", number))

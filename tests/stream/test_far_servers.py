@@ -19,6 +19,7 @@ import redis
 import superbatch as sb
 from superbatch import stream
 from superbatch.stream.address import connect
+from superbatch.stream.entry import Found
 from superbatch.stream.keys import index
 from superbatch.stream.reader import Reader
 from tests.processes import lines, script, until
@@ -255,6 +256,6 @@ def test_a_producer_that_is_killed_while_it_puts_leaves_whole_batches(tmp_path) 
         assert len(set(numbers)) == len(numbers) >= 2
         into = {"x": np.zeros((4, 2_000_000), "i8")}
         for entry in found:
-            assert reader.fetch(entry, into)
+            assert reader.fetch(entry, into) is Found.WHOLE
             expected = np.arange(4) + 10 * entry.number
             assert (into["x"] == expected[:, None]).all()

@@ -19,6 +19,7 @@ import pytest
 import superbatch as sb
 from superbatch import stream
 from superbatch.stream.address import connect
+from superbatch.stream.entry import Found
 from superbatch.stream.reader import Reader
 from tests.processes import ROOT, until
 
@@ -52,7 +53,7 @@ def everything(reader: Reader, pattern: str = "*", wait: float = 5.0):
 
 def fetched(reader: Reader, entry) -> dict[str, np.ndarray] | None:
     into = {n: np.empty((entry.samples, *s), d) for n, (s, d) in entry.fields.items()}
-    return into if reader.fetch(entry, into) else None
+    return into if reader.fetch(entry, into) is Found.WHOLE else None
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i1", "i8", "u2", "?", "c8", ">f4", ">i2"])
