@@ -293,6 +293,46 @@ def test_what_the_stream_raises_reaches_the_training_loop(tmp_path):
             net.fit(data, epochs=100_000, verbose=0)
 
 
+def test_after_the_end_of_a_stream_training_goes_on_with_all_that_came():
+    from superbatch import stream
+
+    seen = Seen()
+    with stream.Server() as server, stream.Producer(server.address, "sim") as producer:
+        for number in range(3):
+            producer.put(x=np.arange(4 * number, 4 * number + 4, dtype="f4")[:, None])
+        source = stream.StreamSource(server.address, "sim", stream.Rounds(1))
+        with sb.SuperbatchDataset(source, 4, replays=1, timeout=30) as dataset:
+            data = SuperbatchPyDataset(dataset, x="x", y="x", grow=True, batch_size=4)
+            net = model(seen, 1, "mse", None)
+            net.fit(data, epochs=1, verbose=0)
+            producer.close()
+            arrived(data, 12)
+            data.on_epoch_end()
+            before = len(seen.kept)
+            net.fit(data, epochs=3, verbose=0)
+            assert data._collected._over
+    after = seen.kept[before:]
+    assert len(after) == 3 * 3
+    for epoch in range(3):
+        served = np.sort(np.concatenate(after[3 * epoch : 3 * epoch + 3]))
+        np.testing.assert_array_equal(served, np.arange(12))
+
+
+def test_a_stream_that_ends_with_less_than_a_batch_says_so():
+    from superbatch import stream
+
+    with stream.Server() as server:
+        with stream.Producer(server.address, "sim") as producer:
+            producer.put(x=np.zeros((3, 1), "f4"))
+        source = stream.StreamSource(server.address, "sim", stream.Rounds(1))
+        with sb.SuperbatchDataset(source, 3, replays=1, timeout=30) as dataset:
+            data = SuperbatchPyDataset(dataset, x="x", grow=True, batch_size=8)
+            with pytest.raises(
+                sb.SuperbatchError, match="ended with 3 samples, less than batch_size=8"
+            ):
+                data.num_batches  # noqa: B018
+
+
 def test_what_grows_is_not_replayed_by_the_dataset(tmp_path):
     with (
         sb.SuperbatchDataset(Stream(str(tmp_path)), 4, timeout=60) as dataset,
