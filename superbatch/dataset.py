@@ -482,19 +482,25 @@ class SuperbatchDataset(Closing, IterableDataset[Batch]):
                 f"this is no state of version {_STATE_VERSION} that a SuperbatchDataset has given: {state!r:.80}"
             )
         mine = dict(self._feed.fingerprint())
+        cursor = Cursor(**state["cursor"])
+        made = state.get("source")
+        between = made is None or cursor.superbatch > made[0]
         wrong = [k for k in mine if state["feed"].get(k) != mine[k]]
-        if wrong:
+        if wrong and not (between and set(wrong) <= set(self._feed.may_change)):
             name = wrong[0]
+            later = (
+                "; take it between two rounds" if set(wrong) <= set(self._feed.may_change) else ""
+            )
             raise ArgumentError(
                 f"the state is of a dataset with {name}={state['feed'].get(name)!r}, this one has "
-                f"{name}={mine[name]!r}: make the dataset as it was, or begin a new epoch with set_epoch()"
+                f"{name}={mine[name]!r}: make the dataset as it was, or begin a new epoch with set_epoch(){later}"
             )
-        self._epochs.cursor = Cursor(**state["cursor"])
+        self._epochs.cursor = cursor
         if self._feed.continues:
             # The loaders stand somewhere else in the stream.
             self._serving.stop()
             self._epochs.over_after(None)
-            self._serving.state = state.get("source")
+            self._serving.state = made
         # An epoch that was begun goes on; one that was not begins.
         self._begun = self._epoch_was_set = False
         self._generation += 1

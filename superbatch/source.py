@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -202,6 +202,10 @@ class Feed(Protocol):
 
     def fingerprint(self) -> Mapping[str, Any]:
         """What has to be equal for a state to be resumed exactly."""
+
+    @property
+    def may_change(self) -> Collection[str]:
+        """Names in the fingerprint that may differ where a state was taken between two superbatches."""
 
     def resume(self, index: int, state: State) -> None:
         """Take in what superbatch ``index`` was made of; called in the training process.

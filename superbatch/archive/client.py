@@ -119,9 +119,8 @@ def _answers(address: str) -> bool:
         return False
 
 
-def gone(client: Client) -> SuperbatchError:
+def gone(address: str) -> SuperbatchError:
     """What to raise where Dask has lost work, in the place of its own error, which names a task."""
-    address = client.scheduler.address if client.scheduler is not None else "an address unknown"
     return SuperbatchError(
         f"the Dask scheduler at {address} went away, or forgot the work that it was given: start it "
         f"again, or leave dask= out to load in processes of this machine"

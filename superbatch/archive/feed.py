@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +98,11 @@ class ArchiveFeed:
             # Where samples are left out, each rank's superbatches have lengths of their own.
             **({"rank": plan.rank} if self.drops else {}),
         }
+
+    @property
+    def may_change(self) -> Collection[str]:
+        """Nothing: where an epoch stands depends on all of it."""
+        return ()
 
     def resume(self, index: int, state: State) -> None:
         """Nothing to do: superbatches follow from their numbers."""

@@ -56,6 +56,8 @@ class ArchiveFiller:
         self.name = f"source-{next(_numbers)}"
         gr.cutters[self.name] = cutter
         self.client: Client = connect(dask_address, threads)
+        # a client whose scheduler has gone does not tell any more
+        self._address = str(getattr(self.client.scheduler, "address", dask_address))
         self._remote: Future[Any] | None = None
         self._held: dict[Key, Future[Any]] = {}
         self._on_cluster = dask_address is not None
@@ -84,7 +86,7 @@ class ArchiveFiller:
         try:
             self._begin(filling)
         except LOST as error:
-            raise gone(self.client) from error
+            raise gone(self._address) from error
         return filling
 
     def again(self, filling: Filling) -> None:
@@ -108,7 +110,7 @@ class ArchiveFiller:
             except (OSError, TimeoutError) as error:
                 # The scheduler may not know yet that a worker has died.
                 if wait is None or self.client.status != "running":
-                    raise gone(self.client) from error
+                    raise gone(self._address) from error
                 time.sleep(wait)
 
     def _begin(self, filling: Filling) -> None:
@@ -214,9 +216,8 @@ class Filling:
             except LOST as error:
                 if error is self.failed:
                     raise
-                client = self.filler.client
-                if not left or client.status != "running":
-                    raise gone(client) from error
+                if not left or self.filler.client.status != "running":
+                    raise gone(self.filler._address) from error
 
     def _collect(self, samples: list[Future[Any]]) -> Ints:
         """Wait for the samples; the rows that hold none, rejected or not readable."""

@@ -24,8 +24,8 @@ class Dealer:
         Batches in turn, each batch split, or each producer's batches to one rank.
     batches, world_size : int
         Batches of a round, and ranks that share it.
-    state : (mapping of producer to rank, held over), optional
-        What :meth:`state` gave.
+    state : list, optional
+        What :meth:`state` gave, of as many ranks or of others.
 
     Examples
     --------
@@ -38,13 +38,14 @@ class Dealer:
 
     def __init__(self, assign: str, batches: int, world_size: int, state: Any = None) -> None:
         self._assign, self._batches, self._world = assign, batches, world_size
-        owners, held = state or ([], [])
-        self._owner: dict[str, int] = {producer: rank % world_size for producer, rank in owners}
+        owners, held, before = state or ([], [], world_size)
+        self._owner = dict(owners) if before == world_size else _kept(owners, world_size)
         self._held: list[Name] = list(held)
 
     def state(self) -> list[Any]:
-        """Plain data."""
-        return [[[p, rank] for p, rank in self._owner.items()], [list(name) for name in self._held]]
+        """Plain data: who owns which producer, what is held over, and the number of ranks."""
+        owners = [[producer, rank] for producer, rank in self._owner.items()]
+        return [owners, [list(name) for name in self._held], self._world]
 
     def add(self, name: Name) -> bool:
         """Take a batch; whether the round is complete."""
@@ -98,3 +99,22 @@ class Dealer:
                 self._owner[producer] = min(range(self._world), key=lambda r: (owned.count(r), r))
             queues[self._owner[producer]].append(name)
         return queues
+
+
+def _kept(owners: Sequence[tuple[str, int]], world_size: int) -> dict[str, int]:
+    """Of producers that other ranks owned, those that stay where they are, so that all can get equally many.
+
+    The others go to the ranks that have fewest, as new ones do.
+    """
+    each, more = divmod(len(owners), world_size)
+    found: dict[str, int] = {}
+    for producer, rank in owners:
+        if rank >= world_size:
+            continue
+        has = list(found.values()).count(rank)
+        if has == each and more:
+            more -= 1
+        elif has >= each:
+            continue
+        found[producer] = rank
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +113,11 @@ class StreamFeed:
             "world_size": settings.world_size,
         }
 
+    @property
+    def may_change(self) -> Collection[str]:
+        """Ranks may come and go between rounds; each reservoir is that of a rank."""
+        return ("rank", "world_size") if isinstance(self.buffer, Rounds) else ()
+
     def resume(self, index: int, state: State) -> None:
         """Take in what superbatch ``index`` was made of."""
         self.index, self.state = index, state or None
@@ -161,7 +166,12 @@ class StreamFiller:
             )
         elif isinstance(feed.buffer, Rounds):
             self._maker = RoundMaker(
-                following, fetcher, feed.buffer.batches, whole=feed.whole, latest=feed.latest
+                following,
+                fetcher,
+                feed.buffer.batches,
+                whole=feed.whole,
+                latest=feed.latest,
+                state=feed.state,
             )
         elif feed.group is not None:
             self._maker = ReservoirShareMaker(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 from superbatch.errors import SuperbatchError
 from superbatch.source import Filled, Slot
 from superbatch.stream import fetching
+from superbatch.stream.entry import Entry
 from superbatch.stream.fetching import Counts, Fetcher
 from superbatch.stream.following import Following
 
@@ -25,11 +27,22 @@ class RoundMaker:
         Whether batches are served as they were put.
     latest : bool
         Whether only the newest batch counts.
+    state : mapping, optional
+        What several ranks held over for their next round, if it is theirs, comes first.
     """
 
     def __init__(
-        self, following: Following, fetcher: Fetcher, batches: int, *, whole: bool, latest: bool
+        self,
+        following: Following,
+        fetcher: Fetcher,
+        batches: int,
+        *,
+        whole: bool,
+        latest: bool,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
+        _, held, _ = (state or {}).get("dealt") or ([], [], 1)
+        self._held: deque[fetching.Name] = deque(held)
         self._following, self._fetcher, self._batches = following, fetcher, batches
         self._whole, self._latest = whole, latest
         self._gaps = following.gaps
@@ -42,7 +55,10 @@ class RoundMaker:
         last = False
         while len(sizes) < self._batches:
             what = f"batch {len(sizes) + 1} of {self._batches} of round {index}"
-            if self._latest:
+            entry: Entry | None
+            if self._held:
+                entry = self._fetcher.entry(self._held.popleft())
+            elif self._latest:
                 entry, skipped = self._following.newest(what=what)
                 counts.skipped += skipped
             else:
@@ -62,7 +78,12 @@ class RoundMaker:
             samples=used,
             sizes=tuple(sizes) if self._whole and sizes else None,
             last=last,
-            state={"made": made, "last": last, "stream": self._following.state()},
+            state={
+                "made": made,
+                "last": last,
+                "stream": self._following.state(),
+                "dealt": [[], list(self._held), 1],
+            },
             extra=counts.extra(),
             decoded_bytes=0,
         )

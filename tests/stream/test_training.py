@@ -434,6 +434,57 @@ def test_ranks_share_rounds_and_make_equal_numbers_of_steps(address, assign, bat
         assert not owners[0] & owners[1]
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("assign", ["batches", "samples", "producers"])
+def test_ranks_come_and_go_between_rounds(address, assign, ranks):
+    """Two ranks begin; one or three go on from the state of any of them, where a round has ended."""
+    put_ = put_all(address, ["sim0", "sim1", "sim2"], 6, samples=6)
+    source = {"assign": assign, "expect": 3}
+    served, later, states = [], {}, {}
+
+    def train(rank, world_size, state):
+        options = {"group": f"of {world_size}, {ranks}"} if world_size > 1 else {}
+        with train_on(
+            address,
+            Rounds(6),
+            None,
+            source=source | options,
+            rank=rank,
+            world_size=world_size,
+            replays=1,
+        ) as dataset:
+            if state is not None:
+                dataset.load_state_dict(state)
+                later[rank] = list(map(identify, dataset))
+                return
+            batches = iter(dataset)
+            first = 6 if assign == "samples" else 3
+            served.extend(identify(next(batches)) for _ in range(first))
+            states[rank] = dataset.state_dict()
+            next(batches)
+            states["later", rank] = dataset.state_dict()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda rank: train(rank, 2, None), range(2)))
+    with ThreadPoolExecutor(ranks) as pool:
+        list(pool.map(lambda rank: train(rank, ranks, states[rank % 2]), range(ranks)))
+    assert len({len(batches) for batches in later.values()}) == 1
+    rows = sorted(itertools.chain(*served, *itertools.chain(*later.values())))
+    if (assign, ranks) == ("producers", 3):
+        # each has a producer of its own now; of two producers more was left than of the third
+        assert len(rows) == len(set(rows)) == 6 * (6 + 3 * len(later[0])) >= 6 * (6 + 9)
+        owned = [{row[0] for batch in batches for row in batch} for batches in later.values()]
+        assert sorted(map(sorted, owned)) == [[0], [1], [2]]
+    else:
+        assert rows == sorted(put_)
+    # in the middle of a round it is another matter
+    with (
+        train_on(address, Rounds(6), None, source=source) as dataset,
+        pytest.raises(ValueError, match=r"world_size=2, this one has .*take it between two rounds"),
+    ):
+        dataset.load_state_dict(states["later", 0])
+
+
 @pytest.mark.parametrize("assign", ["batches", "samples", "producers"])
 @pytest.mark.parametrize("batch_size", [None, 3])
 def test_ranks_draw_in_step_from_reservoirs_of_their_own(address, assign, batch_size):
