@@ -26,7 +26,7 @@ from superbatch.replay import Replays
 from superbatch.serve import Batch, Device, Finish, Host
 from superbatch.serving import Serving
 from superbatch.slots import Layout
-from superbatch.source import Filled, Place, Settings, Source
+from superbatch.source import Filled, Place, Settings, Source, plain
 from superbatch.stats import Meter, Stats
 from superbatch.supervise import Loaders
 
@@ -462,7 +462,7 @@ class SuperbatchDataset(Closing, IterableDataset[Batch]):
             "begun": self._begun,
             "replays": [self._replays.least, self._replays.most],
             "feed": dict(self._feed.fingerprint()),
-            "source": self._serving.state,
+            "source": plain(self._serving.state),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ Place = tuple[int, int]
 """Epoch and superbatch."""
 
 State = Mapping[str, Any]
-"""What a stream's superbatch was made of, and where the stream stands after it: plain data."""
+"""What a stream's superbatch was made of, and where the stream stands after it: plain data, and arrays."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,3 +226,14 @@ class Source(Protocol):
 
     def bind(self, settings: Settings) -> Feed:
         """Fix all that depends on the dataset; raise where it cannot work."""
+
+
+def plain(state: Any) -> Any:
+    """The same with lists in the place of arrays, so that any file format can hold it."""
+    if isinstance(state, np.ndarray):
+        return state.tolist()
+    if isinstance(state, Mapping):
+        return {name: plain(value) for name, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return [plain(value) for value in state]
+    return state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pickle
@@ -30,6 +31,8 @@ _BOOT = (
 )
 # How long a loader may take to end after it was asked to, before it is killed.
 _GRACE = 1.0
+# Of the pipe for tokens: the most that Linux grants to anyone (pipe(7), pipe-max-size).
+_TOKENS_BYTES = 1 << 20
 
 
 class _Loader:
@@ -61,6 +64,9 @@ class Loaders:
         self._owner = os.getpid()
         self._loaders: dict[int, _Loader] = {}
         self._tokens, self._tokens_write = Pipe(duplex=False)
+        # A stream's token says what a reservoir holds: a loader is not to wait until it is read.
+        with contextlib.suppress(OSError, AttributeError):
+            fcntl.fcntl(self._tokens_write.fileno(), fcntl.F_SETPIPE_SZ, _TOKENS_BYTES)
         self._lock: IO[bytes] = tempfile.TemporaryFile(prefix="superbatch-lock-")  # noqa: SIM115
         self._oom_before = oom_kills()
         self._finalizer = weakref.finalize(

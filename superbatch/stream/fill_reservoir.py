@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from superbatch.stream import fetching
 from superbatch.stream.fetching import Counts, Fetcher, Shape
 from superbatch.stream.following import Following
 from superbatch.stream.reservoir import Pool, Reservoir
+
+Ints = npt.NDArray[np.int64]
 
 # Seconds between two looks at what came, while no superbatch is asked for.
 _MEANWHILE = 0.05
@@ -56,9 +59,10 @@ class ReservoirMaker:
         self._held = fetching.memory(shape, self._pool.capacity * rows)
         self._rows = rows
         self._staging = fetching.memory(shape, shape.largest)
-        # By place: which batch it came from, which row of it, and how many rows.
-        self._origin: list[tuple[int, int]] = [(-1, 0)] * self._pool.capacity
-        self._sizes = [0] * self._pool.capacity
+        # By place: which batch it came from (-1: it is empty), which row of it, how many rows, and when they were put.
+        self._batch = np.full(self._pool.capacity, -1, np.int64)
+        self._row, self._size = (np.zeros(self._pool.capacity, np.int64) for _ in range(2))
+        self._put = np.zeros(self._pool.capacity)
         self._names: dict[int, fetching.Name] = {}  # of batches that something is held of
         self._left: dict[int, int] = {}  # places that are held of them
         self._next_name = 0
@@ -74,26 +78,32 @@ class ReservoirMaker:
         self._take_in(index, rng, self._counts)
         counts, self._counts = self._counts, Counts()
         over = self._over
-        used, sizes, drawn = 0, [], []
+        used, drawn = 0, []
+        sizes: list[int] = []
         for number in self._draws:
             places = self._pool.draw(number, rng, remove=over)
-            size = 0
-            for place in places:
-                size += self._copy_out(place, slot, used + size, counts)
-                name, row = self._origin[place]
-                drawn.append([*self._names[name], row, self._sizes[place]])
-                if over:
-                    self._forget(place)
-            if size:
-                sizes += [self._sizes[p] for p in places] if self._whole else [size]
+            if not len(places):
+                break
+            size = self._copy_out(places, slot, used, counts)
+            sizes += self._size[places].tolist() if self._whole else [size]
+            drawn.append(places)
             used += size
+        all_drawn = np.concatenate([*drawn, np.empty(0, np.int64)])
+        made = {"names": list(self._names.items()), "origins": self._origins(all_drawn)}
+        if over:
+            self._forget(all_drawn)
         counts.gaps, self._gaps = self._following.gaps - self._gaps, self._following.gaps
         last = over and not len(self._pool)
         return Filled(
             samples=used,
             sizes=tuple(sizes) or None,
             last=last,
-            state={"drawn": drawn, "sizes": sizes, "last": last, **self._state()},
+            state={
+                "drawn": made,
+                "sizes": sizes,
+                "last": last,
+                **self._state(),
+            },
             extra=counts.extra(),
         )
 
@@ -115,21 +125,19 @@ class ReservoirMaker:
     def again(self, state: Mapping[str, Any], slot: Slot) -> Filled:
         """A superbatch that was made before, from what is on the server still; what is gone is left out."""
         counts = Counts()
-        places: dict[tuple[Any, ...], list[tuple[int, int, int]]] = {}
-        at = 0
-        for *name, row, size in state["drawn"]:
-            places.setdefault(tuple(name), []).append((at, row, size))
-            at += size
-        gone = np.zeros(at, bool)
-        for named, wanted in places.items():
-            entry = self._fetcher.entry(list(named))
+        names, origins = dict(state["drawn"]["names"]), _table(state["drawn"]["origins"])
+        ends = np.cumsum(origins[:, 2])
+        gone = np.zeros(origins[:, 2].sum(), bool)
+        for number in np.unique(origins[:, 0]).tolist():
+            entry = self._fetcher.entry(names[number])
             there = self._fetcher.fetch(entry, self._staging, counts)
-            for to, row, size in wanted:
-                gone[to : to + size] = not there
+            of = origins[:, 0] == number
+            for (_, row, size), end in zip(origins[of].tolist(), ends[of].tolist(), strict=True):
+                gone[end - size : end] = not there
                 for field, array in slot.items() if there else ():
-                    array[to : to + size] = self._staging[field][row : row + size]
+                    array[end - size : end] = self._staging[field][row : row + size]
         keep = np.flatnonzero(~gone)
-        if len(keep) < at:
+        if len(keep) < len(gone):
             for array in slot.values():
                 array[: len(keep)] = array[keep]
         ends = np.cumsum(state["sizes"], dtype=np.int64)
@@ -196,16 +204,15 @@ class ReservoirMaker:
         name: fetching.Name,
         staged: Mapping[str, npt.NDArray[Any]],
         rows: tuple[int, int],
-        places: list[int],
+        places: Ints,
     ) -> None:
         """Hold some rows of a batch, which lie at the beginning of ``staged``."""
         begin, end = rows
         number, self._next_name = self._next_name, self._next_name + 1
-        for row, place in enumerate(places, start=begin):
-            if self._origin[place][0] >= 0:
-                self._forget(place)
-            self._origin[place] = number, row
-            self._sizes[place] = end - begin if self._whole else 1
+        self._forget(places[self._batch[places] >= 0])
+        self._batch[places], self._put[places] = number, name[4]
+        self._row[places] = begin + np.arange(len(places))
+        self._size[places] = end - begin if self._whole else 1
         for field, held in self._held.items():
             if self._whole:
                 at = places[0] * self._rows
@@ -214,32 +221,43 @@ class ReservoirMaker:
                 held[places] = staged[field][: end - begin]
         self._names[number], self._left[number] = name, len(places)
 
-    def _forget(self, place: int) -> None:
-        number = self._origin[place][0]
-        self._origin[place] = (-1, 0)
-        self._left[number] -= 1
-        if not self._left[number]:
-            del self._left[number], self._names[number]
+    def _forget(self, places: Ints) -> None:
+        """Nothing is held in these places any more."""
+        numbers, counts = np.unique(self._batch[places], return_counts=True)
+        self._batch[places] = -1
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._left[number] -= count
+            if not self._left[number]:
+                del self._left[number], self._names[number]
 
-    def _copy_out(self, place: int, slot: Slot, to: int, counts: Counts) -> int:
-        at, size = place * self._rows, self._sizes[place]
+    def _copy_out(self, places: Ints, slot: Slot, to: int, counts: Counts) -> int:
+        """Write what some places hold into a slot; how many rows that is."""
+        sizes = self._size[places]
         for name, array in slot.items():
-            array[to : to + size] = self._held[name][at : at + size]
-        fetching.served(counts, size, self._names[self._origin[place][0]][4])
-        return size
+            held = self._held[name]
+            if not self._whole:
+                np.take(held, places, axis=0, out=array[to : to + len(places)], mode="clip")
+                continue
+            row = to
+            for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
+                at = place * self._rows
+                array[row : row + size] = held[at : at + size]
+                row += size
+        counts.samples += int(sizes.sum())
+        counts.age += float(sizes @ np.maximum(0.0, time.time() - self._put[places]))
+        return int(sizes.sum())
+
+    def _origins(self, places: Ints) -> list[npt.NDArray[Any]]:
+        """Of some places: the batch that each came from, which row of it, and how many rows."""
+        return [_packed(of[places]) for of in (self._batch, self._row, self._size)]
 
     def _state(self) -> dict[str, Any]:
-        """What is held, and where the stream stands: plain data."""
-        numbers = {number: i for i, number in enumerate(self._names)}
-        origin = self._origin
-
-        def held(places: list[int]) -> list[list[int]]:
-            return [[p, numbers[origin[p][0]], origin[p][1], self._sizes[p]] for p in places]
-
+        """What is held, and where the stream stands."""
+        seen, unseen = self._pool.seen, self._pool.unseen
         return {
-            "names": list(self._names.values()),
-            "seen": held(self._pool.seen),
-            "unseen": held(self._pool.unseen),
+            "names": list(self._names.items()),
+            "seen": [_packed(seen), self._origins(seen)],
+            "unseen": [_packed(unseen), self._origins(unseen)],
             "inserted": self._pool.inserted,
             "counted": self._pool.drawn,
             "stream": self._stream(),
@@ -251,27 +269,40 @@ class ReservoirMaker:
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """Fetch again what was held; what is gone from the server is left out."""
-        by_name: dict[int, list[tuple[int, int, int]]] = {}
-        for place, number, row, size in [*state["seen"], *state["unseen"]]:
-            by_name.setdefault(number, []).append((place, row, size))
-        counts, there = self._counts, set()
-        for number, wanted in by_name.items():
-            entry = self._fetcher.entry(state["names"][number])
-            if not self._fetcher.fetch(entry, self._staging, counts):
+        parts = [
+            (np.asarray(state[part][0], np.int64), _table(state[part][1]))
+            for part in ("seen", "unseen")
+        ]
+        places = np.concatenate([places for places, _ in parts])
+        origins = np.concatenate([origins for _, origins in parts])
+        names = dict(state["names"])
+        counts, there = self._counts, []
+        for number in np.unique(origins[:, 0]).tolist():
+            name = names[number]
+            if not self._fetcher.fetch(self._fetcher.entry(name), self._staging, counts):
                 continue
-            there.add(number)
-            self._names[number], self._left[number] = state["names"][number], len(wanted)
-            for place, row, size in wanted:
-                self._origin[place], self._sizes[place] = (number, row), size
-                at = place * self._rows
-                for name, held in self._held.items():
-                    held[at : at + size] = self._staging[name][row : row + size]
-        self._next_name = 1 + max(by_name, default=-1)
+            there.append(number)
+            of = origins[:, 0] == number
+            into = places[of]
+            self._names[number], self._left[number] = name, len(into)
+            self._batch[into], self._put[into] = number, name[4]
+            self._row[into], self._size[into] = origins[of, 1], origins[of, 2]
+            for field, held in self._held.items():
+                for place, (_, row, size) in zip(into.tolist(), origins[of].tolist(), strict=True):
+                    at = place * self._rows
+                    held[at : at + size] = self._staging[field][row : row + size]
+        self._next_name = 1 + max(names, default=-1)
         # They came in before; what is told is what was lost.
         counts.batches = counts.nbytes = 0
-        self._pool.restore(
-            [place for place, number, *_ in state["seen"] if number in there],
-            [place for place, number, *_ in state["unseen"] if number in there],
-            state["inserted"],
-            state["counted"],
-        )
+        seen, unseen = (found[np.isin(origins[:, 0], there)] for found, origins in parts)
+        self._pool.restore(seen, unseen, state["inserted"], state["counted"])
+
+
+def _packed(numbers: Ints) -> npt.NDArray[Any]:
+    """In as few bytes as they need: with each superbatch they go through a pipe."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def _table(columns: Any) -> Ints:
+    """Columns of numbers, as arrays or as lists, side by side."""
+    return np.stack([np.asarray(column, np.int64) for column in columns], axis=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,28 +76,35 @@ class Pool:
 
     Attributes
     ----------
-    seen, unseen : list of int
-        Places that hold something which was drawn, and which was not.
     inserted, drawn : int
         How often, in all.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.seen: list[int] = []
-        self.unseen: list[int] = []
-        self._free = list(range(capacity - 1, -1, -1))
+        self._seen, self._unseen, self._free = (_Places(capacity) for _ in range(3))
+        self._free.add(np.arange(capacity))
         self.inserted = self.drawn = 0
 
     def __len__(self) -> int:
-        return len(self.seen) + len(self.unseen)
+        return len(self._seen) + len(self._unseen)
+
+    @property
+    def seen(self) -> Ints:
+        """Places that hold something which was drawn."""
+        return self._seen.all
+
+    @property
+    def unseen(self) -> Ints:
+        """Places that hold something which was not."""
+        return self._unseen.all
 
     @property
     def room(self) -> int:
         """How much can come in: the unseen are never thrown out."""
-        return self.capacity - len(self.unseen)
+        return self.capacity - len(self._unseen)
 
-    def insert(self, count: int, rng: np.random.Generator) -> list[int]:
+    def insert(self, count: int, rng: np.random.Generator) -> Ints:
         """Places for new ones: free ones, then those of seen ones, at random.
 
         Raises
@@ -108,44 +114,69 @@ class Pool:
         """
         if count > self.room:
             raise ValueError(f"there is room for {self.room}, not for {count}")
-        places = [self._free.pop() for _ in range(min(count, len(self._free)))]
-        while len(places) < count:
-            places.append(_pop(self.seen, int(rng.integers(len(self.seen)))))
-        self.unseen += places
+        free = min(count, len(self._free))
+        places = self._free.take(np.arange(len(self._free) - free, len(self._free)))
+        if count > free:
+            thrown = rng.choice(len(self._seen), count - free, replace=False)
+            places = np.concatenate([places, self._seen.take(thrown)])
+        self._unseen.add(places)
         self.inserted += count
         return places
 
-    def draw(self, count: int, rng: np.random.Generator, *, remove: bool = False) -> list[int]:
+    def draw(self, count: int, rng: np.random.Generator, *, remove: bool = False) -> Ints:
         """Distinct places, uniformly at random; they have been seen from now on, or are free again.
 
         Fewer than ``count`` where fewer are held.
         """
-        held, new = len(self), len(self.unseen)
-        picked = (
-            rng.choice(held, min(count, held), replace=False) if held else np.empty(0, np.int64)
-        )
-        places = [self.unseen[i] if i < new else self.seen[i - new] for i in picked.tolist()]
-        # From the end, so that what takes a popped one's place was not picked itself.
-        for i in np.sort(picked)[::-1].tolist():
-            place = _pop(self.unseen, i) if i < new else _pop(self.seen, i - new)
-            (self._free if remove else self.seen).append(place)
+        held, new = len(self), len(self._unseen)
+        if not held:
+            return np.empty(0, np.int64)
+        picked = rng.choice(held, min(count, held), replace=False)
+        first = picked < new
+        places = np.empty(len(picked), np.int64)
+        places[first] = self._unseen.take(picked[first])
+        places[~first] = self._seen.take(picked[~first] - new)
+        (self._free if remove else self._seen).add(places)
         self.drawn += len(places)
         return places
 
-    def restore(
-        self, seen: Sequence[int], unseen: Sequence[int], inserted: int, drawn: int
-    ) -> None:
+    def restore(self, seen: Ints, unseen: Ints, inserted: int, drawn: int) -> None:
         """Hold what was held once."""
-        self.seen, self.unseen = list(seen), list(unseen)
-        held = {*seen, *unseen}
-        self._free = [place for place in range(self.capacity - 1, -1, -1) if place not in held]
+        self._seen, self._unseen, self._free = (_Places(self.capacity) for _ in range(3))
+        self._seen.add(seen)
+        self._unseen.add(unseen)
+        free = np.ones(self.capacity, bool)
+        free[seen] = free[unseen] = False
+        self._free.add(np.flatnonzero(free))
         self.inserted, self.drawn = inserted, drawn
 
 
-def _pop(places: list[int], at: int) -> int:
-    """Take one out; the last takes its place."""
-    last = places.pop()
-    if at == len(places):
-        return last
-    found, places[at] = places[at], last
-    return found
+class _Places:
+    """Distinct places; what is taken out leaves no hole, at a cost by how many are taken, not by how many there are."""
+
+    def __init__(self, capacity: int) -> None:
+        self._places = np.empty(capacity, np.int64)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def all(self) -> Ints:
+        """All of them; to be read only."""
+        return self._places[: self._count]
+
+    def add(self, places: Ints) -> None:
+        self._places[self._count : self._count + len(places)] = places
+        self._count += len(places)
+
+    def take(self, at: Ints) -> Ints:
+        """Take out those at some distinct indices; the last ones fill the holes."""
+        taken = self._places[at].copy()
+        left = self._count - len(at)
+        holes = at[at < left]
+        last = np.ones(len(at), bool)
+        last[at[at >= left] - left] = False
+        self._places[holes] = self._places[left : self._count][last]
+        self._count = left
+        return taken
