@@ -14,6 +14,11 @@ _ADVICE = {
     "cutting samples": "make transform and reject cheaper, or give more loaders=",
     "planning, scheduling and waiting for a core": "make superbatches larger, or of fewer and longer sequences",
 }
+_STREAM_ADVICE = {
+    "waiting for producers": "start more of them, or allow more replays (a higher ratio= of a Reservoir)",
+    "fetching batches": "bring the server nearer (a unix socket is the fastest), or put fewer bytes",
+    "drawing samples and waiting for a core": "make superbatches larger",
+}
 
 
 def shares(stats: Stats) -> dict[str, float]:
@@ -28,6 +33,8 @@ def shares(stats: Stats) -> dict[str, float]:
     dict of str to float
         By stage. What is left to 1 is planning, Dask, and waiting for a core.
     """
+    if "wait_seconds" in stats.source:
+        return _of_stream(stats)
     # Of several loaders, each has its part of the threads.
     loaders = len({load.loader for load in stats.loads}) or 1
     available = stats.load_seconds * stats.threads / loaders
@@ -44,6 +51,17 @@ def shares(stats: Stats) -> dict[str, float]:
     found = {name: min(1.0, max(0.0, seconds) / available) for name, seconds in found.items()}
     found["planning, scheduling and waiting for a core"] = max(0.0, 1.0 - sum(found.values()))
     return found
+
+
+def _of_stream(stats: Stats) -> dict[str, float]:
+    if stats.load_seconds <= 0:
+        return {}
+    wait, fetch, rest = _STREAM_ADVICE
+    found = {
+        wait: min(1.0, stats.source["wait_seconds"] / stats.load_seconds),
+        fetch: min(1.0, stats.source["fetch_seconds"] / stats.load_seconds),
+    }
+    return {**found, rest: max(0.0, 1.0 - sum(found.values()))}
 
 
 def explain(stats: Stats) -> str:
@@ -79,5 +97,5 @@ def explain(stats: Stats) -> str:
     stage = max(stages, key=stages.__getitem__)
     return (
         f"the training loop waited {stalled:.0%} of the time for superbatches, and {stage} took "
-        f"{stages[stage]:.0%} of the loaders' time: {_ADVICE[stage]}"
+        f"{stages[stage]:.0%} of the loaders' time: {(_ADVICE | _STREAM_ADVICE)[stage]}"
     )

@@ -21,6 +21,7 @@ from superbatch.stream.following import Following
 from superbatch.stream.meeting import Group
 from superbatch.stream.reservoir import Reservoir
 from superbatch.stream.rounds import Rounds
+from superbatch.stream.timed import TimedReader
 
 # The part of a reservoir that is drawn before new samples are looked for.
 _PART = 16
@@ -135,7 +136,7 @@ class StreamFiller:
     """Makes superbatches, one after the other."""
 
     def __init__(self, feed: StreamFeed) -> None:
-        self._reader = feed.connect(feed.address, timeout=feed.timeout)
+        self._reader = TimedReader(feed.connect(feed.address, timeout=feed.timeout))
         self._index, self._state = feed.index, feed.state
 
         def follow(state: Any) -> Following:
@@ -206,7 +207,8 @@ class StreamFiller:
 
     def make(self, index: int, slot: Slot) -> Filled:
         """Make the next superbatch, or the one that the state is of."""
-        began = time.monotonic()
+        began, reader = time.monotonic(), self._reader
+        waited, fetched = reader.wait_seconds, reader.fetch_seconds
         if self._state is not None and index == self._index:
             filled = self._maker.again(self._state, slot)
         elif index == self._index + 1:
@@ -219,6 +221,8 @@ class StreamFiller:
             )
         filled.began, filled.ended = began, time.monotonic()
         filled.load_seconds = filled.ended - began
+        filled.extra["wait_seconds"] = reader.wait_seconds - waited
+        filled.extra["fetch_seconds"] = reader.fetch_seconds - fetched
         return filled
 
     def idle(self) -> float | None:

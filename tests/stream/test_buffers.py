@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -161,6 +162,24 @@ def test_a_batch_of_which_a_part_is_gone_is_torn(server) -> None:
         counted = dataset.stats().source
     assert seen == [number for number in range(BATCHES) if number not in (3, 7)]
     assert (counted["torn"], counted["evicted"]) == (1, 1)
+
+
+@pytest.mark.parametrize("buffer", [stream.Rounds(1), stream.Reservoir(80, ratio=2)])
+def test_a_simulation_that_is_slow_is_named(server, buffer) -> None:
+    def put() -> None:
+        with stream.Producer(server.address, "sim") as producer:
+            for number in range(25):
+                time.sleep(0.03)  # it computes
+                producer.put(x=np.full((8, 2), number, "i4"))
+
+    writer = threading.Thread(target=put)
+    writer.start()
+    source = stream.StreamSource(server.address, "sim", buffer)
+    with sb.SuperbatchDataset(source, 8, replays=1) as dataset:
+        assert len(list(dataset)) >= 25
+        told = dataset.stats().explain()
+    writer.join(30)
+    assert "waiting for producers took" in told, told
 
 
 def test_a_reservoir_takes_in_what_comes_while_training_is_busy(server) -> None:
