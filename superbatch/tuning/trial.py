@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -155,11 +156,13 @@ class Trials:
         """Train, and count from the end of one superbatch's first pass to the end of another's.
 
         Counted in between, fresh samples would be the more, the more of a first pass is at the end. The
-        small superbatches of the beginning are left out, unless training gets no further in this time.
+        small superbatches of the beginning are left out, unless training gets no further in this time,
+        which begins with the first batch: how long loaders take to start says nothing of a setting.
         """
-        begin, small = time.monotonic(), dataset._feed.plan.small  # type: ignore[attr-defined]
+        begin, small = math.inf, dataset._feed.plan.small  # type: ignore[attr-defined]
         marks: list[tuple[float, Stats]] = []
         for batch in _without_end(dataset):
+            begin = min(begin, time.monotonic())
             self.train_step(batch)
             now, stats = time.monotonic(), dataset._meter.snapshot(history=False)
             if not marks or stats.superbatches > marks[-1][1].superbatches:
