@@ -94,7 +94,7 @@ def test_settings_that_make_no_sense_are_told(hours, store) -> None:
     assert any(
         "of 256 samples in a superbatch only" in w and "more sequences" in w for w in found.warnings
     )
-    found, _ = inspect(hours, {"t": 4}, samples=10_000_000, sequences=4)
+    found, _ = inspect(hours, {"t": 4, "y": 200, "x": 199}, samples=200_000, sequences=4)
     assert any("memory are predicted, but" in w and "give --memory" in w for w in found.warnings)
 
 

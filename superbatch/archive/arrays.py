@@ -24,6 +24,9 @@ from superbatch.redact import hide_in
 
 __all__ = ["Array", "as_array", "configure"]
 
+# An array in memory of so many bytes is worth a word where its values came out of a store.
+_LARGE = 1_000_000_000
+
 
 class Reader(Protocol):
     """Reads boxes of raw values."""
@@ -237,8 +240,9 @@ def _of_xarray(data: xr.DataArray, name: str) -> Array:
         _warn_of_hidden_zeros(data, name)
         for stored in sources_dask(lazy) if is_dask_collection(lazy) else sources(lazy):
             refuse_unreadable(stored, name)
-        if isinstance(lazy, np.ndarray):
-            reader = NumpyReader(lazy)
+        if data.variable._in_memory:  # also after .values, when xarray's wrappers are still there
+            _warn_of_loaded(data, name)
+            reader = NumpyReader(data.values)
         elif is_dask_collection(lazy):
             reader = DaskReader(lazy, name)
         else:
@@ -291,6 +295,16 @@ def _zero_is_data(found: Unwrapped) -> bool:
         return False
     missing: Any = attributes.get("missing_value", ())
     return "_FillValue" not in attributes and 0 not in np.ravel(missing)
+
+
+def _warn_of_loaded(data: xr.DataArray, name: str) -> None:
+    """Warn where much came out of chunks into memory, perhaps unawares."""
+    if data.nbytes >= _LARGE and data.encoding.get("chunks"):
+        warnings.warn(
+            f"{name} was loaded into memory, {data.nbytes / 1e9:.1f} GB, as .load() or .values do: samples are drawn "
+            "from there, and no chunk is read; hand over what xr.open_zarr gave before that, to load in the background",
+            stacklevel=4,
+        )
 
 
 def _warn_of_hidden_zeros(data: xr.DataArray, name: str) -> None:

@@ -235,6 +235,20 @@ def test_values_in_memory(store):
     same(xr.DataArray(values.astype(">f8"), dims=("a", "b")), "numpy", np.dtype("f8"))
     loaded = xr.open_zarr(store, chunks=None)["field"].load()
     same(loaded, "numpy")
+    looked_at = xr.open_zarr(store, chunks=None)["field"]
+    looked_at.values  # noqa: B018
+    same(looked_at, "numpy")
+    same(looked_at[1:, ::2], "numpy")
+
+
+def test_much_that_was_loaded_is_told(store, monkeypatch, recwarn):
+    monkeypatch.setattr("superbatch.archive.arrays._LARGE", 1000)
+    field = xr.open_zarr(store, chunks=None)["field"]
+    as_array(field, "field")
+    as_array(xr.DataArray(np.zeros(2000), dims="x"), "made")
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"field was loaded into memory, 0\.0 GB, as \.load"):
+        as_array(field.load(), "field")
 
 
 def test_values_changed_in_memory_are_the_ones_read(store):
