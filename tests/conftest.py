@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
+import zarr
 from hypothesis import HealthCheck, settings
 
 from tests import tally
@@ -26,6 +28,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Where each test injects a fault.
 _FAULTS = ("tests/faults/", "tests/test_supervise.py", "tests/test_transport.py")
+
+
+@pytest.fixture(autouse=True)
+def _codec_pipeline() -> Iterator[None]:
+    """What fills slots in the tests' own process chooses its pipeline; other tests compare with Zarr's."""
+    chosen = zarr.config.get("codec_pipeline.path")
+    yield
+    zarr.config.set({"codec_pipeline.path": chosen})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

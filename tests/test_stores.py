@@ -11,6 +11,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -125,6 +126,15 @@ def fill(source, threads=1):
             yield {name: values[: filled.samples].copy() for name, values in slot.items()}
     finally:
         filler.close()
+
+
+def test_a_filler_that_is_closed_leaves_no_event_loop() -> None:
+    """Each one polls: sixty of them take a core."""
+    loops = [thread for thread in threading.enumerate() if thread.name == "IO loop"]
+    field = xr.DataArray(np.arange(40.0).reshape(10, 4), dims=("t", "x")).chunk({"t": 2})
+    windows = {"field": sb.Window(field, t=2)}
+    assert len(list(fill(sb.ArchiveSource(windows, samples=8, sequences=2, coverage="once")))) >= 1
+    assert [thread for thread in threading.enumerate() if thread.name == "IO loop"] == loops
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ RECOVERIES = 3
 # Seconds between attempts to reach the workers of a cluster.
 _WAITS = (0.5, 1.0, 2.0)
 
+# A loader that ends waits so long for its threads.
+_CLOSE_SECONDS = 0.5
+
 _numbers = itertools.count()
 
 
@@ -56,6 +60,8 @@ class ArchiveFiller:
         self.name = f"source-{next(_numbers)}"
         gr.cutters[self.name] = cutter
         self.client: Client = connect(dask_address, threads)
+        # A client closes no cluster that it was handed, and that one's event loop would run on.
+        self._own = self.client.cluster if dask_address is None else None
         # a client whose scheduler has gone does not tell any more
         self._address = str(getattr(self.client.scheduler, "address", dask_address))
         self._remote: Future[Any] | None = None
@@ -157,6 +163,9 @@ class ArchiveFiller:
         self._remote = None
         gr.cutters.pop(self.name, None)
         self.client.close()
+        if self._own is not None:
+            with contextlib.suppress(TimeoutError):  # a read that hangs is not waited for
+                self._own.close(timeout=_CLOSE_SECONDS)
 
     def _submit(self, graph: Graph, keep: bool) -> tuple[dict[Key, Future[Any]], list[Future[Any]]]:
         if not keep:
