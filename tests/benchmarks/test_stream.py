@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import stream
+from benchmarks import smartredis, stream
 from benchmarks.__main__ import main
 
 
@@ -20,6 +20,7 @@ def test_a_quick_run_has_a_row_for_each_figure(capsys, tmp_path) -> None:
         "noticed",
     ):
         assert row in told
+    assert ("read, against SmartRedis" in told) == (smartredis.PYTHON is not None)
     assert "QUICK" in told
     assert file.stat().st_size > 500
 
